@@ -36,6 +36,7 @@ NAMES = (
     "race",
     "append",
     "merge",
+    "keys",
     "delete",
     "graveler",
     "lake",
@@ -151,6 +152,7 @@ def main() -> None:
         for name, measured in (
             ("append", row_operations.append),
             ("merge", row_operations.merge),
+            ("keys", lambda folder, rounds, rows: row_operations.keys(folder, rounds, rows // 50)),
             ("delete", row_operations.delete),
         ):
             if name in chosen:

@@ -100,6 +100,51 @@ def merge(folder: str, rounds: int, count: int) -> None:
     compare(f"merge of {count // 10} rows into {count}", ours, theirs, rounds=rounds)
 
 
+_KEYS = {
+    "t.k = s.k": ("text(n)", "text(n)"),
+    "t.k = s.k AND t.p = s.p": ("text(n)", "text(n)"),
+    "t.k IS NOT DISTINCT FROM s.k": ("text(n)", "text(n)"),
+    "coalesce(t.k, '') = coalesce(s.k, '')": ("text(n)", "text(n)"),
+    "lower(t.k) = lower(s.k)": ("text(n)", "text(n)"),
+    "t.k = s.k + 1": ("n", "n - 1"),
+    "CAST(t.k AS BIGINT) = s.k": ("text(n, '')", "n"),
+    "t.k = s.k  -- bigint, decimal": ("n", "decimals(n, 20)"),
+    "t.k = s.k  -- bigint, double": ("n", "n * 1.0"),
+    "t.k = s.k  -- decimal, decimal": ("decimals(n, 18)", "decimals(n, 38)"),
+}
+"""Conditions, and the keys of the table and of the source for the numbers n."""
+_KEYED = """
+n = np.arange({count})
+def text(numbers, prefix="k"): return pa.array(np.char.mod(prefix + "%d", numbers))
+def decimals(numbers, digits): return pa.array(numbers).cast(pa.decimal128(20, 0)).cast(pa.decimal128(digits, 0))
+def rows(keys, value): return pa.table({{"k": keys, "p": n % 7, "v": [value] * {count}}})
+table, source = rows({keys[0]}, "old"), rows({keys[1]}, "new")
+on = {on!r}
+"""
+
+
+def keys(folder: str, rounds: int, count: int) -> None:
+    """Merge as many rows as the table has, by conditions of many forms. Each row matches one row."""
+    for text, sides in _KEYS.items():
+        on = text.partition("  --")[0]
+        form = _KEYED.format(count=count, keys=sides, on=on)
+        ours = Program(
+            _OURS.format(folder=folder, count=count)
+            + form
+            + "t = DeltaTable.create(folder, table.schema)\nt.append(table)",
+            "m = t.merge(source, on).when_matched_update({'v': 's.v'}).execute().metrics\n"
+            "result = m['numTargetRowsUpdated']",
+        )
+        theirs = Program(
+            _THEIRS.format(folder=folder, count=count)
+            + form
+            + "deltalake.write_deltalake(folder, table)\nt = deltalake.DeltaTable(folder)",
+            "m = t.merge(source, on, source_alias='s', target_alias='t').when_matched_update({'v': 's.v'}).execute()\n"
+            "result = m['num_target_rows_updated']",
+        )
+        compare(f"merge {count}, {text}", ours, theirs, rounds=rounds, memory=False)
+
+
 def delete(folder: str, rounds: int, count: int) -> None:
     """Every hundredth row, by a condition that no statistics help with."""
     ours = Program(

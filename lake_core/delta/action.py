@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lake_core.delta.column_mapping import MODE_PROPERTY, ColumnMapping
 from lake_core.delta.errors import MalformedAction, MalformedMetadata, MalformedProtocol
+from lake_core.delta.json_numbers import loads
 from lake_core.delta.schema import PrimitiveType, StructType, schema_from_json, structs
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ def _features(body: Mapping[str, Any], name: str) -> list[str] | None:
 
 def _parse_schema(text: str) -> StructType:
     try:
-        body = json.loads(text)
+        body = loads(text)
         if _SURROGATE.search(text):
             json.dumps(body, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -32,7 +32,7 @@ from lake_core.delta.errors import (
 )
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.numpy_arrays import booleans, mask
-from lake_core.delta.path import locate_all
+from lake_core.delta.path import locate_all, same_paths
 from lake_core.delta.scan import DataFiles, chosen_columns, deleted_of_files
 from lake_core.delta.skipping import partition_table, skip
 from lake_core.delta.snapshot import Snapshot, load_snapshot
@@ -282,7 +282,7 @@ class _Feed:
             return removes
         earlier = load_snapshot(self.snapshot.store, version - 1, allowed_roots=self.snapshot.allowed_roots)
         earlier_files = earlier.files(["path", "partitionValues"])
-        rows = pc.index_in(removes["path"].filter(bare), earlier_files["path"].combine_chunks())
+        rows = pc.index_in(same_paths(removes["path"].filter(bare)), same_paths(earlier_files["path"]).combine_chunks())
         if rows.null_count:
             raise CorruptCommit(
                 f"{commit_key(version)} removes a file without its partition values that version {version - 1} lacks"

@@ -6,7 +6,6 @@ Protocol sections: Checkpoints, Checkpoint Format, Sidecar Files.
 from __future__ import annotations
 
 import functools
-import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
@@ -29,6 +28,7 @@ from lake_core.delta.action_fields import (
     TRANSACTION_FIELDS,
 )
 from lake_core.delta.errors import CheckpointGone, CorruptCheckpoint
+from lake_core.delta.json_numbers import loads
 from lake_core.delta.log_segment import SIDECARS_FOLDER, CheckpointFiles
 from lake_core.delta.numpy_arrays import booleans, integers, mask
 from lake_core.delta.struct_statistics import stats_json
@@ -439,7 +439,7 @@ def _parquet_of_json(data: bytes) -> pq.ParquetFile:
     rows: dict[str, list[dict[str, Any]]] = {}
     for line in data.splitlines():
         if line.strip():
-            actions = json.loads(line)
+            actions = loads(line)
             if not isinstance(actions, dict):
                 raise ValueError("it holds a line that is not an action")
             for action, body in actions.items():

@@ -120,7 +120,7 @@ def with_mapping(
     """
     used = [child.metadata[ID] for child in walk(schema) if type(child.metadata.get(ID)) is int]
     text = properties.get(_MAX_ID, "0")
-    counter = itertools.count(max([*used, int(text) if text.isascii() and text.isdigit() else 0]) + 1)
+    counter = itertools.count(max([*used, int(text) if _is_number(text) else 0]) + 1)
 
     def mapped(kind: DataType) -> DataType:
         match kind:
@@ -142,6 +142,20 @@ def with_mapping(
 
     result = StructType(tuple(mapped_field(child) for child in schema.fields))
     return result, {**properties, _MAX_ID: str(next(counter) - 1)}
+
+
+def with_highest_id(properties: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of a table's new definition with the highest column id that was ever given.
+
+    The new definition may be an earlier one. Files of the versions in between have columns of the ids that it lacks, so
+    these must not be given again.
+    """
+    texts = [each[_MAX_ID] for each in (before, properties) if _is_number(each.get(_MAX_ID))]
+    return {**properties, _MAX_ID: max(texts, key=int)} if texts else dict(properties)
+
+
+def _is_number(text: str | None) -> bool:
+    return text is not None and text.isascii() and text.isdigit()
 
 
 def without_mapping(schema: StructType) -> StructType:

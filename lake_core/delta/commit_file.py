@@ -20,6 +20,7 @@ import pyarrow.json as pa_json
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol
 from lake_core.delta.action_fields import ADD_FIELDS, CHANGE_FIELDS, PARTITION_VALUES, REMOVE_FIELDS, TRANSACTION_FIELDS
 from lake_core.delta.errors import CorruptCommit, MalformedAction
+from lake_core.delta.json_numbers import loads, with_whole_numbers
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.numpy_arrays import integers, texts
 
@@ -231,6 +232,16 @@ def _read_json(body: bytes, schema: pa.Schema) -> pa.Table:
     Raises an ArrowException or ValueError for anything that is not lines of JSON objects in UTF-8.
     """
     _check_lines(body)
+    try:
+        return _parsed(body, schema)
+    except pa.ArrowException:
+        plain = with_whole_numbers(body)
+        if plain == body:
+            raise
+        return _parsed(plain, schema)
+
+
+def _parsed(body: bytes, schema: pa.Schema) -> pa.Table:
     if len(body) > _PARALLEL_BLOCK:
         try:
             return _read_blocks(body, schema, _PARALLEL_BLOCK)
@@ -295,7 +306,7 @@ def _lines_with(data: bytes, needle: bytes) -> Iterator[bytes]:
 
 def _loads(version: int, line: bytes) -> dict[str, Any]:
     try:
-        body = json.loads(line)
+        body = loads(line)
     except (ValueError, RecursionError) as error:
         raise CorruptCommit(f"{commit_key(version)} holds a line that is not JSON: {error}") from None
     if not isinstance(body, dict):

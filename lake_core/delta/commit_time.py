@@ -10,11 +10,11 @@ Protocol section: In-Commit Timestamps.
 from __future__ import annotations
 
 import datetime as dt
-import json
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lake_core.delta.commit_file import read_commit_info
 from lake_core.delta.errors import CorruptCommit, VersionNotFound
+from lake_core.delta.json_numbers import loads
 from lake_core.delta.log_segment import commit_key, list_log
 from lake_core.errors import NotFound
 
@@ -190,7 +190,7 @@ def parse_instant(when: Instant) -> dt.datetime:
 def _infos(lines: list[bytes]) -> Iterator[dict[str, Any]]:
     for line in lines:
         if b'"commitInfo"' in line:
-            body = json.loads(line)
+            body = loads(line)
             if isinstance(body, dict) and isinstance(body.get("commitInfo"), dict):
                 yield body["commitInfo"]
 

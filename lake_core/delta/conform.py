@@ -12,7 +12,7 @@ from lake_core.delta.errors import ConstraintViolation, CorruptDataFile, SchemaM
 from lake_core.delta.schema import DataType, arrow_type, is_zoneless, schema_from_arrow, type_from_arrow, zoneless
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 
 def check_fits(data: pa.Schema, table: pa.Schema, computed: Collection[str] = ()) -> None:
@@ -25,9 +25,40 @@ def check_fits(data: pa.Schema, table: pa.Schema, computed: Collection[str] = ()
     """
     if not len(data):
         raise SchemaMismatch("the data has no columns: pass the columns of the table even if there are no rows")
-    # A column with only nulls fits everywhere; the others must have a Delta type of their own.
-    schema_from_arrow(pa.schema([child for child in data if not pa.types.is_null(child.type)]))
+    schema_from_arrow(data)  # each column must have a Delta type; what has only nulls fits every column
     _check_struct(list(data), [child.with_nullable(True) if child.name in computed else child for child in table], "")
+
+
+def without_new_voids(data: pa.Schema, table: pa.Schema) -> pa.Schema:
+    """Return a schema of rows without the columns that have only nulls and that the table lacks, at any depth."""
+    return pa.schema(_without_new_voids(data, table))
+
+
+def _without_new_voids(data: Iterable[pa.Field], table: Iterable[pa.Field]) -> list[pa.Field]:
+    known = {child.name.lower(): child.type for child in table}
+    return [
+        child.with_type(_with_known(child.type, known.get(child.name.lower())))
+        for child in data
+        if child.name.lower() in known or not pa.types.is_null(child.type)
+    ]
+
+
+def _with_known(data: pa.DataType, table: pa.DataType | None) -> pa.DataType:
+    types = pa.types
+    if types.is_struct(data):
+        fields = _without_new_voids(data, table if table is not None and types.is_struct(table) else ())
+        # A new struct with only such fields is refused by their names.
+        return pa.struct(fields) if fields else data
+    if types.is_map(data):
+        key, item = (table.key_type, table.item_type) if table is not None and types.is_map(table) else (None, None)
+        return pa.map_(
+            data.key_field.with_type(_with_known(data.key_type, key)),
+            data.item_field.with_type(_with_known(data.item_type, item)),
+        )
+    if hasattr(data, "value_field"):
+        element = table.value_type if table is not None and types.is_list(table) else None
+        return pa.list_(data.value_field.with_type(_with_known(data.value_type, element)))
+    return data
 
 
 def null_partitions(rows: pa.Table, schema: pa.Schema, partition_columns: Sequence[str]) -> pa.Table:
@@ -191,10 +222,7 @@ def plain(rows: pa.Table) -> pa.Table:
 
     Raises UnsupportedType.
     """
-    kinds = [
-        child.type if pa.types.is_null(child.type) else arrow_type(type_from_arrow(child.type, child.name))
-        for child in rows.schema
-    ]
+    kinds = [arrow_type(type_from_arrow(child.type, child.name)) for child in rows.schema]
     columns = []
     for child, column, kind in zip(rows.schema, rows.columns, kinds, strict=True):
         try:

@@ -14,7 +14,7 @@ from lake_core.delta.file_name import is_hidden
 from lake_core.delta.log_segment import log_exists
 from lake_core.delta.properties import check_properties, check_texts
 from lake_core.delta.row_rules import check_rules
-from lake_core.delta.schema import PrimitiveType, StructType, schema_from_arrow, schema_to_json
+from lake_core.delta.schema import PrimitiveType, StructType, check_storable, schema_from_arrow, schema_to_json
 from lake_core.store import FolderStore, ObjectStore
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Map
     struct = without_mapping(schema_from_arrow(schema))
     if not struct.fields:
         raise SchemaMismatch("the schema has no columns, but a table needs at least one")
+    check_storable(struct)
     check_partitioning(struct, partition_by)
     check_properties(properties)
     if properties.get(MODE_PROPERTY, "none") != "none":

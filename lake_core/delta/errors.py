@@ -137,6 +137,10 @@ class InvalidMerge(DeltaError):
     """The clauses of a merge contradict each other, or do not fit its source."""
 
 
+class UncomputedKey(DeltaError):
+    """An executor finds a row for which an expression in ON fails. The merge is repeated without that expression."""
+
+
 class MultipleSourceRows(DeltaError):
     """Several source rows of a merge match one target row, so that its new values are ambiguous."""
 

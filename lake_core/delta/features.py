@@ -22,6 +22,17 @@ WRITER_VERSION = 2
 MANAGED = "lakeManaged"
 """The writer feature of a lake's tables. Other clients do not support it, so they read such a table but never write."""
 
+_TYPE_OF_FEATURE = {
+    "variantType": "variant",
+    "variantType-preview": "variant",
+    "variantShredding": "variant",
+    "variantShredding-preview": "variant",
+}
+"""Features of a type that is not implemented. They require nothing of a table that has no column of this type.
+
+deltalake lists them in tables that were created with deletion vectors.
+"""
+
 READABLE_FEATURES = frozenset(
     {
         "columnMapping",
@@ -171,12 +182,13 @@ def upgraded(protocol: Protocol, features: Iterable[str]) -> Protocol:
 def check_readable(protocol: Protocol, metadata: Metadata) -> None:
     """Raise UnsupportedReaderFeature naming the first unsupported feature that reading the table would need."""
     check_protocol(protocol)
+    _check_types(protocol, metadata)
     if metadata.column_mapping.mode not in ("none", "name", "id"):
         _refuse_read(f"columnMapping mode {metadata.column_mapping.mode}")
 
 
 def check_protocol(protocol: Protocol) -> None:
-    """Check the same as `check_readable`, using only the protocol."""
+    """Check what `check_readable` checks by the protocol alone."""
     if protocol.min_reader_version > NEWEST_READER:
         raise UnsupportedReaderFeature(
             f"the table needs reader version {protocol.min_reader_version}, but the newest supported version "
@@ -184,9 +196,15 @@ def check_protocol(protocol: Protocol) -> None:
             feature=f"readerVersion={protocol.min_reader_version}",
         )
     for feature in sorted(protocol.reader_features or ()):
-        if feature in READABLE_FEATURES:
-            continue
-        _refuse_read(feature)
+        if feature not in READABLE_FEATURES and feature not in _TYPE_OF_FEATURE:
+            _refuse_read(feature)
+
+
+def _check_types(protocol: Protocol, metadata: Metadata) -> None:
+    for feature in sorted(protocol.reader_features or ()):
+        for child in metadata.schema.fields:
+            if any(kind.name == _TYPE_OF_FEATURE.get(feature) for kind in leaf_types(child.type)):
+                _refuse_read(feature, f" (column {child.name!r})")
 
 
 def check_writable(protocol: Protocol, metadata: Metadata, store: ObjectStore) -> None:
@@ -205,7 +223,8 @@ def check_writable(protocol: Protocol, metadata: Metadata, store: ObjectStore) -
     if protocol.min_writer_version > 7:
         _refuse_write(f"writerVersion={protocol.min_writer_version}")
     for feature in sorted(supported_features(protocol) | (protocol.reader_features or frozenset())):
-        if feature not in WRITABLE_FEATURES:
+        # A column of one of these types is refused when the table is read.
+        if feature not in WRITABLE_FEATURES and feature not in _TYPE_OF_FEATURE:
             _refuse_write(feature)
     if "identityColumns" in supported_features(protocol):
         _refuse_identity(metadata)
@@ -233,11 +252,11 @@ _FEATURE_OF_PROPERTY = {
 }
 
 
-def _refuse_read(feature: str) -> None:
+def _refuse_read(feature: str, where: str = "") -> None:
     raise UnsupportedReaderFeature(
-        f"the table uses the feature {feature!r}, which this reader does not implement. Read it with another Delta "
-        "client, "
-        f"or drop the feature there (ALTER TABLE … DROP FEATURE {feature})",
+        f"the table uses the feature {feature!r}{where}, which this reader does not implement. Read it with another "
+        f"Delta client, or drop the {'column' if where else 'feature'} there"
+        + ("" if where else f" (ALTER TABLE … DROP FEATURE {feature})"),
         feature=feature,
     )
 

@@ -65,11 +65,14 @@ def is_delta_name(key: str) -> bool:
     return _DELTA_WRITERS.fullmatch(key.rsplit("/", 1)[-1]) is not None
 
 
-def is_hidden(key: str) -> bool:
-    """Return whether a key is outside of a table's data: in the log, or under a name that begins with `_` or `.`."""
+def is_hidden(key: str, partition_folders: tuple[str, ...] = ()) -> bool:
+    """Return whether a key is outside of a table's data: in the log, or under a name that begins with `_` or `.`.
+
+    `partition_folders`: how the names of folders begin that are not hidden, such as `.p=` for a partition column `.p`.
+    """
     if key[0] not in "_." and "/_" not in key and "/." not in key:
         return False
     return any(
-        part.startswith(".") or (part.startswith("_") and "=" not in part)
+        (part.startswith(".") and not part.startswith(partition_folders)) or (part.startswith("_") and "=" not in part)
         for part in key.removeprefix(CHANGES_FOLDER).split("/")
     )

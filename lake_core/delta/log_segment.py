@@ -7,12 +7,12 @@ it is damaged, the commits are read instead.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lake_core.delta.errors import DeltaError, LogGap, TableNotFound, VersionNotFound
+from lake_core.delta.json_numbers import loads
 from lake_core.errors import NotFound
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def log_exists(store: ObjectStore) -> bool:
 def read_last_checkpoint(store: ObjectStore) -> int | None:
     """Return the version that `_last_checkpoint` names, or None if the file is missing or invalid."""
     try:
-        body = json.loads(store.get(LAST_CHECKPOINT))
+        body = loads(store.get(LAST_CHECKPOINT))
         version = body["version"]
     except (NotFound, ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -51,3 +51,9 @@ def booleans(values: pa.BooleanArray | pa.ChunkedArray) -> npt.NDArray[np.bool_]
         return np.empty(0, dtype=np.bool_)
     bits = np.unpackbits(np.frombuffer(array.buffers()[1], dtype=np.uint8), bitorder="little")
     return bits[array.offset : array.offset + len(array)].astype(np.bool_)
+
+
+def text_bytes(array: pa.StringArray) -> memoryview:
+    """Return the text of all the values, one after another, without creating an object for each."""
+    offsets = np.frombuffer(array.buffers()[1], dtype=np.int32)
+    return memoryview(array.buffers()[2] or b"")[offsets[array.offset] : offsets[array.offset + len(array)]]

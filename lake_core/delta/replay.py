@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from lake_core.delta.action_fields import ADD_FIELDS, REMOVE_FIELDS, TRANSACTION_FIELDS
 from lake_core.delta.numpy_arrays import integers, mask, numbers
+from lake_core.delta.path import same_paths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,11 +26,9 @@ if TYPE_CHECKING:
 def file_key(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray:
     """Return each file action's identity: its path, with its deletion vector's id if any (section File identity).
 
-    `file:/a`, `file:///a` and `/a` are one path.
+    Paths of one file are equal, however they are spelled.
     """
-    path = table["path"]
-    if pc.any(pc.starts_with(path, "file:")).as_py():
-        path = pc.replace_substring_regex(path, "^file:(//)?/", "/")
+    path = same_paths(table["path"])
     if "deletionVector" not in table.column_names or table["deletionVector"].null_count == len(table):
         return path
     vector = table["deletionVector"]

@@ -7,7 +7,7 @@ metadata. They are parsed to a fixed set of operations. A table whose rules cann
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from lake_core.delta.errors import ConstraintViolation, MalformedMetadata, Schem
 from lake_core.delta.features import CONSTRAINT_PREFIX, supported_features
 from lake_core.delta.schema import StructField, StructType, walk
 from lake_core.delta.statistics import check_indexed
+from lake_core.delta.text_length import Lengths, text_lengths, with_lengths
 from lake_core.expression import (
     Expression,
     InvalidExpression,
@@ -30,7 +31,7 @@ from lake_core.expression import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from lake_core.delta.action import Metadata, Protocol
 
@@ -71,6 +72,8 @@ class RowRules:
 
     checks: tuple[Check, ...] = ()
     generated: tuple[Generated, ...] = ()
+    lengths: Mapping[str, Lengths] = field(default_factory=dict)
+    """The lengths of the texts of columns, by the columns' names."""
 
     @property
     def computed(self) -> frozenset[str]:
@@ -78,14 +81,26 @@ class RowRules:
         return frozenset(rule.column for rule in self.generated)
 
     def complete(self, rows: pa.Table, supplied: Iterable[str]) -> pa.Table:
-        """Return rows in the table's schema and compute the generated columns that are not among `supplied`."""
+        """Return rows in the table's schema and compute the generated columns that are not among `supplied`.
+
+        Texts are trimmed and padded to the lengths of their columns. Raises ConstraintViolation for one that is too
+        long.
+        """
+        for name in self.lengths:
+            index = rows.schema.get_field_index(name)
+            rows = rows.set_column(index, rows.schema.field(index), self._fitted(name, rows.column(index)))
         folded = {name.lower() for name in supplied}
         for rule in self.generated:
             if rule.column.lower() not in folded:
                 index = rows.schema.get_field_index(rule.column)
                 child = rows.schema.field(index)
-                rows = rows.set_column(index, child, store_assign(evaluate(rule.expression, rows), child.type))
+                value = store_assign(evaluate(rule.expression, rows), child.type)
+                rows = rows.set_column(index, child, self._fitted(rule.column, value))
         return rows
+
+    def _fitted(self, column: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
+        lengths = self.lengths.get(column)
+        return values if lengths is None else with_lengths(values, lengths, column)
 
     def check(self, rows: pa.Table, supplied: Iterable[str]) -> None:
         """Raise ConstraintViolation naming the first rule that rows in the table's schema break, and one such row.
@@ -97,7 +112,7 @@ class RowRules:
             if rule.column.lower() not in folded:
                 continue
             values = rows[rule.column]
-            expected = store_assign(evaluate(rule.expression, rows), values.type)
+            expected = self._fitted(rule.column, store_assign(evaluate(rule.expression, rows), values.type))
             if rule.in_log and pa.types.is_string(values.type):
                 expected = pc.if_else(pc.equal(expected, ""), pa.scalar(None, values.type), expected)
             same = pc.or_kleene(
@@ -182,7 +197,9 @@ def _all_rules(metadata: Metadata, invariants: bool = True, checks: bool = True,
             "the table with another Delta client, or drop the rule"
         ) from None
     return RowRules(
-        tuple(row_checks), tuple(replace(rule, in_log=rule.column in metadata.partition_columns) for rule in computed)
+        tuple(row_checks),
+        tuple(replace(rule, in_log=rule.column in metadata.partition_columns) for rule in computed),
+        text_lengths(metadata.schema),
     )
 
 

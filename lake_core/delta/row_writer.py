@@ -16,6 +16,7 @@ from lake_core.delta.conform import check_fits, check_nulls, conform_in, null_pa
 from lake_core.delta.data_file import TARGET_BYTES, AddFile, DataFileWriter, change_rows
 from lake_core.delta.errors import RowsOutsidePredicate
 from lake_core.delta.row_rules import RowRules, row_rules
+from lake_core.delta.schema import check_storable
 from lake_core.delta.statistics import leaf_values
 from lake_core.expression import Predicate, columns, evaluate, matching
 
@@ -132,8 +133,10 @@ def row_writer(
 ) -> RowWriter:
     """Return the writer of rows into a table. `now`: milliseconds since the epoch.
 
-    Raises UnsupportedExpression, MalformedMetadata where the table has a rule that cannot be evaluated.
+    Raises UnsupportedExpression, MalformedMetadata where the table has a rule that cannot be evaluated; UnsupportedType
+    where it has a struct without fields.
     """
+    check_storable(metadata.schema, allow_void=True)
     # This is not a method, because everything that RowWriter's methods use is sent to the executors, which have no SQL
     # parser.
     return RowWriter(store, metadata, row_rules(metadata, protocol), now, replace_where)

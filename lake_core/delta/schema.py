@@ -49,13 +49,19 @@ class PrimitiveType:
 
     name: str
 
-    def to_arrow(self) -> pa.DataType:
-        """Return the Arrow type. Raises UnsupportedType for a type without an Arrow form, such as `variant`."""
+    def to_arrow(self, path: str = "") -> pa.DataType:
+        """Return the Arrow type; `path` names the column in errors.
+
+        Raises UnsupportedType for a type without an Arrow form, such as `variant`.
+        """
         if self.name in _ARROW_OF:
             return _ARROW_OF[self.name]
         match = _DECIMAL.fullmatch(self.name)
         if match is None:
-            raise UnsupportedType(f"type {self.name!r} is not supported by this reader")
+            raise UnsupportedType(
+                f"column {path!r} is of type {self.name!r}, which is not supported: read the table with another Delta "
+                "client, or drop the column there"
+            )
         return pa.decimal128(int(match[1]), int(match[2]))
 
 
@@ -115,10 +121,13 @@ class StructType:
 
     def to_arrow(self) -> pa.Schema:
         """Convert to the Arrow schema in which the table's rows are read and written."""
-        return pa.schema([_field_to_arrow(child) for child in self.fields])
+        return pa.schema([_field_to_arrow(child, child.name) for child in self.fields])
 
 
 DataType: TypeAlias = PrimitiveType | ArrayType | MapType | StructType
+
+VOID = PrimitiveType("void")
+"""The type of a column that has only nulls, as Spark calls it."""
 
 
 def walk(schema: StructType) -> Iterator[StructField]:
@@ -172,7 +181,8 @@ def schema_to_json(schema: StructType) -> str:
 def schema_from_arrow(schema: pa.Schema) -> StructType:
     """Return the Delta schema that holds data of an Arrow schema without loss.
 
-    Large, view and dictionary types are decoded, unsigned integers widened, timestamps become microseconds.
+    Large, view and dictionary types are decoded, unsigned integers widened, timestamps become microseconds. What has
+    only nulls is void.
     Raises UnsupportedType if that is impossible; SchemaMismatch for names that differ only in case.
     """
     if not isinstance(schema, pa.Schema):
@@ -200,6 +210,41 @@ def check_names(schema: StructType) -> None:
                     "rename one of them"
                 )
             names[child.name.lower()] = child.name
+
+
+def check_storable(schema: StructType, before: StructType | None = None, *, allow_void: bool = False) -> None:
+    """Raise UnsupportedType for a column, or a field inside one, that data files cannot hold.
+
+    These are those without a type (void), and structs without fields. What a table has `before` may stay.
+    """
+    known = () if before is None else tuple(_unstorable(before, ""))
+    for path, kind in _unstorable(schema, ""):
+        if (path, kind) in known or (allow_void and kind == VOID):
+            continue
+        if kind == VOID:
+            raise UnsupportedType(
+                f"column {path!r} has only nulls, so its type is not known: cast it before writing, or leave it out"
+            )
+        raise UnsupportedType(
+            f"column {path!r} is a struct without fields, which data files cannot hold: add a field, or leave it out"
+        )
+
+
+def _unstorable(kind: DataType, path: str) -> Iterator[tuple[str, DataType]]:
+    below = f"{path}." if path else ""
+    match kind:
+        case PrimitiveType() if kind == VOID:
+            yield path, kind
+        case StructType(fields=()) if path:
+            yield path, kind
+        case StructType(fields=fields):
+            for child in fields:
+                yield from _unstorable(child.type, below + child.name)
+        case ArrayType(element=element):
+            yield from _unstorable(element, f"{below}element")
+        case MapType(key=key, value=value):
+            yield from _unstorable(key, f"{below}key")
+            yield from _unstorable(value, f"{below}value")
 
 
 def structs(data_type: DataType) -> Iterator[StructType]:
@@ -302,26 +347,34 @@ def _type_to_json(data_type: DataType) -> Any:
             }
 
 
-def arrow_type(data_type: DataType) -> pa.DataType:
-    """Return the Arrow type in which values of a Delta type are read. Raises UnsupportedType."""
+def arrow_type(data_type: DataType, path: str = "") -> pa.DataType:
+    """Return the Arrow type in which values of a Delta type are read; `path` names the column in errors.
+
+    Raises UnsupportedType.
+    """
     match data_type:
         case PrimitiveType():
-            return data_type.to_arrow()
+            return data_type.to_arrow(path)
         case ArrayType(element=element, contains_null=nulls):
-            return pa.list_(pa.field("element", arrow_type(element), nullable=nulls))
+            return pa.list_(pa.field("element", arrow_type(element, f"{path}.element"), nullable=nulls))
         case MapType(key=key, value=value, value_contains_null=nulls):
+            if key == VOID:
+                raise UnsupportedType(
+                    f"column {path!r} is a map whose keys are of type void: cast it, for example to MAP<STRING, STRING>"
+                )
             return pa.map_(
-                pa.field("key", arrow_type(key), nullable=False), pa.field("value", arrow_type(value), nullable=nulls)
+                pa.field("key", arrow_type(key, f"{path}.key"), nullable=False),
+                pa.field("value", arrow_type(value, f"{path}.value"), nullable=nulls),
             )
         case StructType(fields=fields):
-            return pa.struct([_field_to_arrow(child) for child in fields])
+            return pa.struct([_field_to_arrow(child, f"{path}.{child.name}") for child in fields])
 
 
-def _field_to_arrow(child: StructField) -> pa.Field:
+def _field_to_arrow(child: StructField, path: str) -> pa.Field:
     metadata = (
         {ARROW_METADATA_KEY: json.dumps(dict(child.metadata), ensure_ascii=False).encode()} if child.metadata else None
     )
-    return pa.field(child.name, arrow_type(child.type), nullable=child.nullable, metadata=metadata)
+    return pa.field(child.name, arrow_type(child.type, path), nullable=child.nullable, metadata=metadata)
 
 
 def _field_from_arrow(child: pa.Field, path: str) -> StructField:
@@ -454,4 +507,5 @@ _LEAF_OF_ARROW: tuple[tuple[str, Any], ...] = (
     ("float", lambda t: pa.types.is_float32(t) or pa.types.is_float16(t)),
     ("double", pa.types.is_float64),
     ("date", lambda t: pa.types.is_date32(t)),
+    ("void", pa.types.is_null),
 )

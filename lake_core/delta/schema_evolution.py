@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lake_core.delta.column_mapping import MODE_PROPERTY, edited_metadata, with_mapping
-from lake_core.delta.conform import widens
+from lake_core.delta.conform import widens, without_new_voids
 from lake_core.delta.errors import SchemaMismatch
 from lake_core.delta.row_rules import check_rules, rule_columns
 from lake_core.delta.schema import (
+    VOID,
     ArrayType,
     DataType,
     MapType,
     StructField,
     StructType,
     check_names,
+    check_storable,
     resolve,
     schema_from_arrow,
     schema_to_json,
@@ -35,9 +37,11 @@ if TYPE_CHECKING:
 def with_schema(metadata: Metadata, schema: StructType, partition_columns: Sequence[str] | None = None) -> Metadata:
     """Return the metadata with another schema. New columns get ids and physical names if column mapping needs them.
 
-    Raises SchemaMismatch; UnsupportedExpression if a rule of the table no longer fits.
+    Raises SchemaMismatch; UnsupportedType for a new column that data files cannot hold; UnsupportedExpression if a rule
+    of the table no longer fits.
     """
     check_names(schema)
+    check_storable(schema, metadata.schema)
     configuration = dict(metadata.configuration)
     if metadata.column_mapping.mode != "none":
         schema, configuration = with_mapping(schema, configuration, keep_names=False)
@@ -81,8 +85,9 @@ def evolved(metadata: Metadata, data: pa.Schema) -> Metadata:
 
     Raises what `added` raises.
     """
-    # A column with only nulls does not have a type to add, and fits every existing column.
-    nullable = pa.schema([child.with_nullable(True) for child in data if not pa.types.is_null(child.type)])
+    # A column with only nulls does not have a type to add.
+    typed = without_new_voids(data, metadata.arrow_schema)
+    nullable = pa.schema([child.with_nullable(True) for child in typed])
     schema = added(metadata.schema, schema_from_arrow(nullable))
     return metadata if schema == metadata.schema else with_schema(metadata, schema)
 
@@ -95,7 +100,9 @@ def _added_type(existing: DataType, new: DataType, path: str) -> DataType:
             return ArrayType(_added_type(a, b, f"{path}.element"), nulls)
         case MapType(key=key, value=a, value_contains_null=nulls), MapType(key=other, value=b):
             return MapType(_added_type(key, other, f"{path}.key"), _added_type(a, b, f"{path}.value"), nulls)
-    if existing != new and not _fits(new, existing):
+    if existing == VOID:
+        return new
+    if existing != new and new != VOID and not _fits(new, existing):
         raise SchemaMismatch(
             f"column {path!r} is {_name(existing)} in the table, and would become {_name(new)}: the type of "
             "a column cannot be changed. Write the values to another column, or to a new table"

@@ -20,7 +20,7 @@ import pyarrow.json as pa_json
 
 from lake_core.delta import partition_value
 from lake_core.delta.errors import MalformedAction
-from lake_core.delta.numpy_arrays import booleans, integers, numbers
+from lake_core.delta.numpy_arrays import booleans, integers, numbers, text_bytes
 from lake_core.expression import (
     And,
     Column,
@@ -48,6 +48,12 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 """One answer a file."""
 
 _MANY_VALUES = 64
+_WHOLE_OFFSETS = dt.datetime(1973, 1, 1)
+"""From then on, no zone's offset has seconds.
+
+Before, delta-spark wrote bounds in local time with the offset cut to minutes: they are up to a minute off. Statistics
+as columns of a checkpoint have such bounds in UTC.
+"""
 _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     "<": pc.less,
     "<=": pc.less_equal,
@@ -330,6 +336,13 @@ def _typed_bound(value: pa.Array, kind: pa.DataType, *, upper: bool) -> pa.Array
         typed = partition_value.parse(value, kind, "statistics")
         if partition_value.outside_calendar(typed):
             raise MalformedAction("bounds outside the years 1 to 9999")
+        slack = pa.scalar(dt.timedelta(minutes=1) if kind.tz else dt.timedelta(0))
+        cut = pc.or_(
+            pc.invert(pc.match_substring_regex(value, "[zZ]$")),
+            pc.less(typed, pa.scalar(_WHOLE_OFFSETS, pa.timestamp("us")).cast(kind)),
+        )
+        widened = (pc.add if upper else pc.subtract)(typed, slack)
+        typed = pc.if_else(cut, widened, typed)
         # Bounds are cut down to the millisecond, the maximum too.
         return pc.add(typed, pa.scalar(dt.timedelta(milliseconds=1))) if upper else typed
     if types.is_decimal(kind):
@@ -348,7 +361,7 @@ def json_lines(texts: pa.ChunkedArray) -> bytes:
     # Arrow's JSON reader crashes on a text of only `null`. A text that is not an object has no statistics anyway.
     objects = pc.if_else(pc.fill_null(pc.starts_with(texts, "{"), False), texts, "{}")
     lines = pc.binary_join_element_wise(pc.replace_substring(objects, "\n", " "), "", "\n")
-    return b"".join(_text_bytes(chunk) for chunk in lines.chunks)
+    return b"".join(text_bytes(chunk) for chunk in lines.chunks)
 
 
 def parse_stats(body: bytes, fields: list[tuple[str, pa.DataType]], rows: int) -> pa.Table | None:
@@ -364,12 +377,6 @@ def parse_stats(body: bytes, fields: list[tuple[str, pa.DataType]], rows: int) -
     except (pa.ArrowException, OverflowError):
         return None
     return table if table.num_rows == rows else None
-
-
-def _text_bytes(array: pa.StringArray) -> memoryview:
-    """Return the text of all the values, one after another, without creating an object for each."""
-    offsets = np.frombuffer(array.buffers()[1], dtype=np.int32)
-    return memoryview(array.buffers()[2] or b"")[offsets[array.offset] : offsets[array.offset + len(array)]]
 
 
 def _literal_prefix(pattern: str) -> str:

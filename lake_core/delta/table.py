@@ -22,6 +22,7 @@ from lake_core.delta.errors import (
     TableAlreadyExists,
 )
 from lake_core.delta.features import READER_VERSION, WRITER_VERSION, check_writable, upgraded_for
+from lake_core.delta.fit import fit_rows
 from lake_core.delta.log_cleanup import clean_log
 from lake_core.delta.operations import alter
 from lake_core.delta.operations.convert import convert
@@ -115,7 +116,7 @@ class DeltaTable(TableView):
         Raises SchemaMismatch, UnsupportedType, ConstraintViolation, InvalidTransaction, UnsupportedWriterFeature,
         UnsupportedExpression, MetadataChanged, CommitTimeout, CommitOutcomeUnknown.
         """
-        return self._write(arrow, lambda schema: self.plan_append(schema, schema_mode), txn)
+        return self._write(_fitted(arrow, self.schema), lambda schema: self.plan_append(schema, schema_mode), txn)
 
     def overwrite(
         self,
@@ -140,7 +141,7 @@ class DeltaTable(TableView):
                 schema, where=where, dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by
             )
 
-        return self._write(arrow, plan, txn)
+        return self._write(arrow if schema_mode == "overwrite" else _fitted(arrow, self.schema), plan, txn)
 
     def delete(self, where: str | None = None, *, txn: Txn | None = None) -> OperationResult:
         """Delete the rows for which `where` (Spark SQL) is true, or all rows if it is not given.
@@ -485,6 +486,13 @@ class _Once:
                 )
             self._rows = reader.read_all()
         return self._rows
+
+
+def _fitted(arrow: ArrowData, columns: pa.Schema) -> ArrowData:
+    """Return rows with the types of these columns where their values fit them. A stream is not looked into."""
+    if isinstance(arrow, pa.RecordBatchReader) or not hasattr(arrow, "__len__"):
+        return arrow
+    return fit_rows(arrow if isinstance(arrow, pa.Table) else _reader(arrow).read_all(), columns)
 
 
 def _reader(arrow: ArrowData) -> pa.RecordBatchReader:

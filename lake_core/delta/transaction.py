@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lake_core import runtime
 from lake_core.backoff import Backoff
+from lake_core.delta.column_mapping import with_highest_id
 from lake_core.delta.commit_file import encode_actions, read_commit_info
 from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts, check_unseen, isolation_level
 from lake_core.delta.errors import (
@@ -100,6 +101,9 @@ class Operation:
         `protocol`: the lowest that the metadata needs by default. Raises UnsupportedWriterFeature.
         """
         base = self.planned_on
+        if metadata.id == base.metadata.id or metadata.column_mapping.mode != "none":
+            configuration = with_highest_id(metadata.configuration, base.metadata.configuration)
+            metadata = replace(metadata, configuration=configuration)
         lowest = upgraded_for(base.protocol, base.metadata, metadata) if protocol is None else protocol
         return replace(
             self,

@@ -7,7 +7,6 @@ serves to find logs that have lost or gained actions. Protocol section: Version 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 
 from lake_core.delta.action import Metadata, Protocol
 from lake_core.delta.errors import MalformedMetadata, MalformedProtocol
+from lake_core.delta.json_numbers import loads
 from lake_core.delta.log_segment import LOG_FOLDER
 from lake_core.errors import NotFound
 
@@ -48,7 +48,7 @@ class VersionChecksum:
 def read_checksum(store: ObjectStore, version: int) -> VersionChecksum | None:
     """Read the checksum of a version. Return None if it is missing, because it is optional, or invalid."""
     try:
-        body = json.loads(store.get(checksum_key(version)))
+        body = loads(store.get(checksum_key(version)))
         if not isinstance(body, dict):
             return None
         return VersionChecksum(

@@ -7,7 +7,7 @@ functions and operators on this package's list are accepted, so untrusted text c
 from __future__ import annotations
 
 from lake_core.expression.arrow import to_arrow
-from lake_core.expression.assign import check_assignable, store_assign
+from lake_core.expression.assign import check_assignable, fields_by_name, store_assign
 from lake_core.expression.errors import EvaluationFailed, InvalidExpression
 from lake_core.expression.evaluate import evaluate, matching
 from lake_core.expression.parse import parse_expression, parse_predicate
@@ -36,6 +36,8 @@ from lake_core.expression.tree import (
     is_leaf,
     is_pushable,
     negated,
+    operands,
+    with_columns,
 )
 
 __all__ = [
@@ -63,10 +65,12 @@ __all__ = [
     "check_assignable",
     "columns",
     "evaluate",
+    "fields_by_name",
     "is_leaf",
     "is_pushable",
     "matching",
     "negated",
+    "operands",
     "parse_expression",
     "parse_predicate",
     "predicate_sql",
@@ -74,4 +78,5 @@ __all__ = [
     "quote_text",
     "store_assign",
     "to_arrow",
+    "with_columns",
 ]

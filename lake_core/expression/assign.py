@@ -12,22 +12,31 @@ from lake_core.expression.errors import EvaluationFailed, InvalidExpression
 _MOMENTS = (pa.date32(), TIMESTAMP, TIMESTAMP_NTZ)
 
 
-def check_assignable(source: pa.DataType, target: pa.DataType, name: str) -> None:
-    """Raise InvalidExpression if values of type `source` cannot be written to the column `name` of type `target`."""
-    if not _assignable(source, target):
+def check_assignable(source: pa.DataType, target: pa.DataType, name: str, *, fill: bool = False) -> None:
+    """Raise InvalidExpression if values of type `source` cannot be written to the column `name` of type `target`.
+
+    With `fill`, structs are matched by the names of their fields, ignoring case, and may lack fields, which are null.
+    """
+    if not _assignable(source, target, fill):
         raise InvalidExpression(f"{spark_name(source)} cannot be assigned to {name} ({spark_name(target)}); cast it")
 
 
-def store_assign(array: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
-    """Convert the values to `target`.
+def store_assign(array: pa.ChunkedArray, target: pa.DataType, *, fill: bool = False) -> pa.ChunkedArray:
+    """Convert the values to `target`. `fill` is as in `check_assignable`.
 
     Raises InvalidExpression for types that cannot be assigned, and EvaluationFailed for a value that overflows.
     """
-    check_assignable(array.type, target, "a column")
+    check_assignable(array.type, target, "a column", fill=fill)
     return pa.chunked_array([_assigned(chunk, target) for chunk in array.chunks], target)
 
 
-def _assignable(source: pa.DataType, target: pa.DataType) -> bool:
+def fields_by_name(source: pa.StructType, target: pa.StructType) -> list[int | None]:
+    """Return for each field of `target` the number of the source's field of that name, ignoring case."""
+    numbers = {child.name.lower(): number for number, child in enumerate(source)}
+    return [numbers.get(child.name.lower()) for child in target]
+
+
+def _assignable(source: pa.DataType, target: pa.DataType, fill: bool) -> bool:
     types = pa.types
     if source == target or types.is_null(source):
         return True
@@ -38,13 +47,21 @@ def _assignable(source: pa.DataType, target: pa.DataType) -> bool:
     if types.is_string(target):
         return not types.is_nested(source) and castable(source, target)
     if types.is_struct(source) and types.is_struct(target):
-        return [child.name for child in source] == [child.name for child in target] and all(
-            _assignable(old.type, new.type) for old, new in zip(source, target, strict=True)
+        if not fill:
+            return [child.name for child in source] == [child.name for child in target] and all(
+                _assignable(old.type, new.type, fill) for old, new in zip(source, target, strict=True)
+            )
+        numbers = fields_by_name(source, target)
+        return {*range(source.num_fields)} <= {*numbers} and all(
+            number is None or _assignable(source.field(number).type, child.type, fill)
+            for number, child in zip(numbers, target, strict=True)
         )
     if types.is_list(source) and types.is_list(target):
-        return _assignable(source.value_type, target.value_type)
+        return _assignable(source.value_type, target.value_type, fill)
     if types.is_map(source) and types.is_map(target):
-        return _assignable(source.key_type, target.key_type) and _assignable(source.item_type, target.item_type)
+        return _assignable(source.key_type, target.key_type, fill) and _assignable(
+            source.item_type, target.item_type, fill
+        )
     return False
 
 
@@ -55,7 +72,11 @@ def _assigned(array: pa.Array, target: pa.DataType) -> pa.Array:
         return pa.nulls(len(array), target)
     if pa.types.is_struct(target):
         # `flatten` makes children null where their struct is null, so values below a null are not checked.
-        children = [_assigned(child, new.type) for child, new in zip(array.flatten(), target, strict=True)]
+        parts = array.flatten()
+        children = [
+            pa.nulls(len(array), child.type) if number is None else _assigned(parts[number], child.type)
+            for number, child in zip(fields_by_name(array.type, target), target, strict=True)
+        ]
         return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())
     if pa.types.is_list(target):
         return _list(array, target)

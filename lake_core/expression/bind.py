@@ -163,6 +163,8 @@ class Binder:
                 return And((low, compare("<=", operand, self.bind(node.args["high"]))))
             case exp.Like(this=left, expression=right):
                 return self._like(left, right, "\\")
+            case exp.RegexpLike(this=left, expression=right):
+                return bind_call("rlike", [self.bind(left), self.bind(right)])
             case exp.Escape(this=exp.Like(this=left, expression=right) as like, expression=exp.Literal(this=escape)):
                 test = self._like(left, right, escape)
                 return Not(test) if like.args.get("negate") else test

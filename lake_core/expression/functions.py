@@ -30,6 +30,8 @@ from lake_core.expression.coercion import (
     wider,
 )
 from lake_core.expression.errors import InvalidExpression
+from lake_core.expression.regex import translate
+from lake_core.expression.texts import matches_regex
 from lake_core.expression.tree import (
     Call,
     Case,
@@ -357,6 +359,55 @@ def _bind_like(name: str, arguments: Sequence[Expression]) -> Expression:
     return Like(operand, pattern.value.as_py())
 
 
+def _bind_rlike(name: str, arguments: Sequence[Expression]) -> Expression:
+    operand, pattern = _text(name, arguments[0]), _literal(_text)(name, arguments[1])
+    if not pattern.value.is_valid:
+        return Literal(pa.scalar(None, pa.bool_()))
+    regex = translate(pattern.value.as_py())
+    patterns = [Literal(pa.scalar(text)) for text in (regex.pattern, regex.pattern_after_crlf)]
+    test = call("rlike", pa.bool_(), operand, *patterns)
+    try:
+        matches_regex(test, [pa.array(["", "\r\n"])])
+    except pa.ArrowException as error:
+        raise InvalidExpression(f"the regular expression {pattern.value} is not supported: {error}") from None
+    return test
+
+
+def _bind_from_unixtime(name: str, arguments: Sequence[Expression]) -> Expression:
+    seconds = arguments[0]
+    if not (seconds.type in INTEGERS or pa.types.is_null(seconds.type)):
+        raise _not_taken(name, seconds, "a whole number of seconds")
+    pattern = arguments[1] if len(arguments) > 1 else Literal(pa.scalar("yyyy-MM-dd HH:mm:ss"))
+    moment = cast_expression(cast_expression(seconds, pa.int64()), TIMESTAMP)
+    return FUNCTIONS["date_format"].bind("date_format", (moment, pattern))
+
+
+def _bind_parsed(kind: pa.DataType) -> Bind:
+    """Bind TO_DATE and TO_TIMESTAMP, which are a cast unless a pattern says how the text is written."""
+
+    def bind(name: str, arguments: Sequence[Expression]) -> Expression:
+        if len(arguments) == 1:
+            return cast_expression(arguments[0], kind)
+        text, pattern = arguments[0], _literal(_text)(name, arguments[1])
+        if not (pa.types.is_string(text.type) or pa.types.is_null(text.type)):
+            raise _not_taken(name, text, "text with a pattern")
+        try:
+            temporal.parser(pattern.value.as_py() or "")
+        except ValueError:
+            raise InvalidExpression(
+                f"{name} does not support {pattern.value.as_py()!r}: patterns consist of yyyy and of MM, dd, HH, mm, "
+                "ss, each once, and of punctuation"
+            ) from None
+        return cast_expression(call("parse_moment", TIMESTAMP, implicit(text, pa.string()), pattern), kind)
+
+    return bind
+
+
+def _bind_md5(name: str, arguments: Sequence[Expression]) -> Expression:
+    (operand,) = arguments
+    return call(name, pa.string(), operand if pa.types.is_binary(operand.type) else _text(name, operand))
+
+
 def _bind_mod(name: str, arguments: Sequence[Expression]) -> Expression:
     return _numbers("%", *arguments)
 
@@ -422,6 +473,7 @@ FUNCTIONS: dict[str, Function] = {
     "mod": Function(_bind_mod, 2, 2),
     "negative": Function(_bind_same, 1, 1),
     "not": Function(_bind_not, 1, 1),
+    "equal_null": Function(_bind_comparison("<=>"), 2, 2),
     "isnull": Function(_bind_is_null, 1, 1),
     "isnotnull": Function(_bind_is_null, 1, 1),
     "isnan": _function(pa.bool_(), _double),
@@ -449,6 +501,8 @@ FUNCTIONS: dict[str, Function] = {
     "replace": _function(pa.string(), _text, _literal(_text), _literal(_text), optional=1),
     **{name: _function(pa.bool_(), _text, _literal(_text)) for name in ("contains", "startswith", "endswith")},
     "like": Function(_bind_like, 2, 2),
+    "rlike": Function(_bind_rlike, 2, 2),
+    "md5": Function(_bind_md5, 1, 1),
     **{name: _function(pa.string(), _text, _literal(_integer), _one_letter, optional=1) for name in ("lpad", "rpad")},
     "reverse": _function(pa.string(), _text),
     **{
@@ -463,8 +517,11 @@ FUNCTIONS: dict[str, Function] = {
     "trunc": Function(_bind_truncate, 2, 2),
     "date_format": Function(_bind_date_format, 2, 2),
     "unix_timestamp": _function(pa.int64(), _timestamp),
-    "to_date": Function(_bind_cast_to(pa.date32()), 1, 1),
-    "to_timestamp": Function(_bind_cast_to(TIMESTAMP), 1, 1),
+    "to_date": Function(_bind_parsed(pa.date32()), 1, 2),
+    "to_timestamp": Function(_bind_parsed(TIMESTAMP), 1, 2),
+    "from_unixtime": Function(_bind_from_unixtime, 1, 2),
+    "date": Function(_bind_cast_to(pa.date32()), 1, 1),
+    "timestamp": Function(_bind_cast_to(TIMESTAMP), 1, 1),
     "string": Function(_bind_cast_to(pa.string()), 1, 1),
     "int": Function(_bind_cast_to(pa.int32()), 1, 1),
     "bigint": Function(_bind_cast_to(pa.int64()), 1, 1),
@@ -491,6 +548,6 @@ ALIASES = {
     "signum": "sign",
     "dateadd": "date_add",
     "date_diff": "datediff",
-    "date": "to_date",
-    "timestamp": "to_timestamp",
+    "regexp": "rlike",
+    "regexp_like": "rlike",
 }

@@ -26,7 +26,7 @@ from lake_core.expression.tree import NULL, And, Cast, Column, Expression, Liter
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-_TESTS = (*OPERATORS, exp.NullSafeNEQ, exp.Is, exp.In, exp.Between, exp.Like, exp.Escape)
+_TESTS = (*OPERATORS, exp.NullSafeNEQ, exp.Is, exp.In, exp.Between, exp.Like, exp.RegexpLike, exp.Escape)
 """Nodes that are null where their operands do not fit together."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.expression.arrays import Values, array, valid, values
+from lake_core.expression.cast import cast_array
 from lake_core.expression.errors import EvaluationFailed
 from lake_core.expression.numeric import constant
 
@@ -154,6 +156,55 @@ def format_date(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
             raise EvaluationFailed("a date before the year 1 or after 9999 cannot be formatted")
         pieces.append(pc.utf8_lpad(number.cast(pa.string()), len(piece), "0"))
     return pc.binary_join_element_wise(*pieces, "")
+
+
+@cache
+def parser(pattern: str) -> str:
+    """Return the regular expression of texts that a pattern describes, with a group for each field.
+
+    Raises ValueError for a pattern that is not supported.
+    """
+    parts = PATTERN.findall(pattern)
+    fields = [part for part in parts if part in _DIGITS]
+    if "".join(parts) != pattern or len(set(fields)) < len(fields) or "yyyy" not in fields:
+        raise ValueError(pattern)
+    if any(letter.isdigit() for part in parts for letter in part):
+        raise ValueError(pattern)
+    return (
+        "^"
+        + "".join(f"(?P<{part}>[0-9]{{{len(part)}}})" if part in _DIGITS else _quoted(part) for part in parts)
+        + r"\z"
+    )
+
+
+_DIGITS = ("yyyy", "MM", "dd", "HH", "mm", "ss")
+
+
+def _quoted(part: str) -> str:
+    text = part.strip("'") if len(part) > 1 else part
+    return "".join(f"\\x{{{ord(letter):x}}}" for letter in text)
+
+
+def parse_moment(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Parse texts by a constant pattern. A field that it lacks has its least value. Raises EvaluationFailed."""
+    text, pattern = arguments[0], constant(call, 1, None)
+    if pattern is None:
+        return pa.nulls(len(text), call.type)
+    found = pc.extract_regex(text, parser(pattern))
+    if found.null_count > text.null_count:
+        wrong = text.filter(pc.and_(found.is_null(), text.is_valid()))
+        raise EvaluationFailed(f"{wrong[0].as_py()[:80]!r} is not written as {pattern!r}")
+    names = {child.name for child in found.type}
+    year, month, day, hour, minute, second = (
+        pc.struct_field(found, [part])
+        if part in names
+        else pa.repeat("01" if part in ("MM", "dd") else "00", len(text))
+        for part in _DIGITS
+    )
+    date = pc.binary_join_element_wise(year, month, day, "-")
+    time = pc.binary_join_element_wise(hour, minute, second, ":")
+    whole = pc.binary_join_element_wise(date, time, " ")
+    return cast_array(pc.if_else(text.is_valid(), whole, pa.scalar(None, pa.string())), call.type)
 
 
 def to_seconds(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:

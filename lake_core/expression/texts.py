@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -124,6 +125,23 @@ def holds(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     find = {"contains": pc.match_substring, "startswith": pc.starts_with, "endswith": pc.ends_with}[call.function]
     sought = constant(call, 1, None)
     return pa.nulls(len(arguments[0]), pa.bool_()) if sought is None else find(arguments[0], sought)
+
+
+def matches_regex(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    r"""Return whether texts contain a match of RE2's pattern. There is another one for those that end with `\r\n`."""
+    text, pattern, pattern_after_crlf = arguments[0], constant(call, 1, ""), constant(call, 2, "")
+    found = pc.match_substring_regex(text, pattern)
+    after_crlf = pc.fill_null(pc.ends_with(text, "\r\n"), False)
+    if pattern == pattern_after_crlf or not pc.any(after_crlf).as_py():
+        return found
+    return pc.if_else(after_crlf, pc.match_substring_regex(text, pattern_after_crlf), found)
+
+
+def md5(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Compute the MD5 checksums of bytes, or of texts in UTF-8, in hexadecimal. Each distinct value is read once."""
+    encoded = arguments[0].cast(pa.binary()).dictionary_encode()
+    digests = [hashlib.md5(value, usedforsecurity=False).hexdigest() for value in encoded.dictionary.to_pylist()]
+    return pa.array(digests, pa.string()).take(encoded.indices)
 
 
 def pad(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import pyarrow as pa
 
 if typing.TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 Operator: TypeAlias = typing.Literal["=", "!=", "<", "<=", ">", ">=", "<=>"]
 
@@ -178,6 +178,30 @@ def columns(expression: Expression) -> Iterator[Column]:
         yield expression
     for child in operands(expression):
         yield from columns(child)
+
+
+def with_columns(expression: Expression, change: Callable[[Column], Column]) -> Expression:
+    """Return the expression with each of its columns replaced by what `change` returns for it."""
+
+    def changed(child: Expression) -> Expression:
+        match child:
+            case Column():
+                return change(child)
+            case Literal():
+                return child
+            case Call() as call:
+                return replace(call, arguments=tuple(map(changed, call.arguments)))
+            case Coalesce() | And() | Or() as many:
+                return replace(many, operands=tuple(map(changed, many.operands)))
+            case Comparison() as test:
+                return replace(test, left=changed(test.left), right=changed(test.right))
+            case Case() as case:
+                branches = tuple((changed(condition), changed(value)) for condition, value in case.branches)
+                return replace(case, branches=branches, otherwise=changed(case.otherwise))
+            case _:
+                return replace(child, operand=changed(child.operand))
+
+    return changed(expression)
 
 
 def negated(predicate: Predicate) -> Predicate:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lake_core.delta.conform import relabelled
-from lake_core.delta.errors import MultipleSourceRows
+from lake_core.delta.errors import MultipleSourceRows, UncomputedKey
 from lake_core.delta.operations.merge import (
     Inserted,
     Merge,
@@ -41,7 +41,14 @@ from lake_core.delta.operations.merge import (
 from lake_core.delta.operations.merge_clause import Clauses, first_true, relation
 from lake_core.delta.operations.merge_file import FileMerge, MergedFile
 from lake_core.delta.operations.merge_keys import SHOWN, duplicate_keys, key_names, null_keys
-from lake_core.delta.operations.merge_match import MANY_KEYS, Condition, key_columns, others_hold, range_of_key
+from lake_core.delta.operations.merge_match import (
+    KeyValues,
+    has_range,
+    key_columns,
+    numbered_keys,
+    others_hold,
+    range_predicate,
+)
 from lake_core.delta.schema import schema_from_arrow, schema_to_json
 from lake_core.spark.errors import SparkJobFailed
 from lake_core.spark.executor import JOB_ERRORS, batch_function, raise_ours, table_function
@@ -53,6 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lake_core.delta import OperationResult
+    from lake_core.delta.operations.merge_condition import Condition, Key
     from lake_core.delta.row_writer import RowWriter
     from lake_core.delta.scan import DataFiles, Scan
     from lake_core.delta.snapshot import Snapshot
@@ -93,6 +101,15 @@ def merge_delta(
 
 def _merge(df: DataFrame, snapshot: Snapshot, text: MergeText, now: int) -> Operation | None:
     plan = plan_merge(snapshot, arrow_schema(df), text, now)
+    try:
+        return _attempts(df, plan, text)
+    except UncomputedKey:
+        # Without these keys, the merge fails only where a pair of rows needs the value.
+        condition = plan.condition.without(plan.condition.computed)
+        return _attempts(df, replace(plan, condition=condition), text)
+
+
+def _attempts(df: DataFrame, plan: MergePlan, text: MergeText) -> Operation | None:
     for _ in range(_TRIES - 1):
         try:
             return _attempt(df, plan, text)
@@ -164,24 +181,15 @@ class _SparkMerge:
 
     def _ranges(self) -> list[Predicate]:
         """Return the conditions that the source's keys put on the rows that can match them."""
-        table, ranges = self._plan.snapshot.metadata.arrow_schema, []
-        for key in self._plan.condition.keys:
-            column = F.col(self._names[self._plan.source.get_field_index(key.source[0])])
-            for name in key.source[1:]:
-                column = column.getField(name)
-            if pa.types.is_string(key.type):
-                # Under a collation, Spark could count different texts as equal, or sort them in another order.
-                column = column.cast("string")
-            values = self._source.select(column.alias("v")).where("v IS NOT NULL")
-            keys = values.distinct().limit(MANY_KEYS + 1).toArrow()["v"]
-            is_complete = len(keys) <= MANY_KEYS
-            if not is_complete:
-                extremes = values.agg(F.min("v").alias("a"), F.max("v").alias("b")).toArrow()
-                keys = pa.chunked_array([*extremes["a"].chunks, *extremes["b"].chunks])
-            predicate = range_of_key(table, key, keys.combine_chunks(), whole=is_complete)
-            if predicate is not None:
-                ranges.append(predicate)
-        return ranges
+        keys = [key for key in self._plan.condition.keys if has_range(key)]
+        if not keys:
+            return []
+        values = _key_values(self._plan.condition, keys, self._plan.source, self._names)
+        parts = self._source.select(*self._names).mapInArrow(batch_function(values), "key int, values binary").toArrow()
+        found: dict[int, list[KeyValues]] = {number: [] for number in range(len(keys))}
+        for number, part in zip(parts["key"].to_pylist(), parts["values"].to_pylist(), strict=True):
+            found[number].append(KeyValues(*pickle.loads(part)))
+        return range_predicate([(key, KeyValues.together(found[number], key.type)) for number, key in enumerate(keys)])
 
     def _matches(self, scan: Scan) -> DataFrame:
         """Return the pairs for which ON is true: file, row in it, clause that applies (-1 if none does), source row."""
@@ -285,12 +293,13 @@ def _probe(files: DataFiles, condition: Condition) -> Any:
             for number in batch.column(0).to_pylist():
                 start = 0
                 for rows in files.batches(number):
+                    keys, chosen = _keys(rows, condition, target=True)
                     columns = {
-                        "file": pa.array(np.full(rows.num_rows, number), pa.int64()),
-                        "row": pa.array(np.arange(start, start + rows.num_rows), pa.int64()),
+                        "file": pa.array(np.full(len(chosen), number), pa.int64()),
+                        "row": pa.array(start + np.asarray(chosen), pa.int64()),
                     }
-                    columns |= key_columns(rows, condition.keys, target=True)
-                    columns |= {f"p{index}": column for index, column in enumerate(rows.columns)}
+                    possible = rows if len(chosen) == rows.num_rows else rows.take(chosen)
+                    columns |= keys | {f"p{index}": column for index, column in enumerate(possible.columns)}
                     start += rows.num_rows
                     yield from _batches(pa.table(columns))
 
@@ -301,11 +310,39 @@ def _keyed(condition: Condition, schema: pa.Schema, names: Sequence[str]) -> Any
     def keyed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             rows = _taken(batch.select(list(names)), schema)
-            columns = key_columns(rows, condition.keys, target=False)
-            columns |= dict(zip(names, rows.columns, strict=True))
-            yield from _batches(pa.table({**columns, _SID: batch.column(_SID)}))
+            keys, chosen = _keys(rows, condition, target=False)
+            columns = dict(zip(names, rows.columns, strict=True)) | {_SID: pa.chunked_array([batch.column(_SID)])}
+            if len(chosen) < rows.num_rows:
+                columns = {name: column.take(chosen) for name, column in columns.items()}
+            yield from _batches(pa.table(keys | columns))
 
     return keyed
+
+
+def _keys(rows: pa.Table, condition: Condition, *, target: bool) -> tuple[dict[str, pa.ChunkedArray], pa.ChunkedArray]:
+    """Return the join keys of the rows that can match, and the numbers of these rows. Raises UncomputedKey."""
+    found, keys = numbered_keys(rows, condition, target=target)
+    if len(found.keys) < len(condition.keys):
+        raise UncomputedKey("an expression in ON fails for a row")
+    return dict(zip(keys.column_names[:-1], keys.columns, strict=False)), keys.columns[-1]
+
+
+def _key_values(condition: Condition, keys: Sequence[Key], schema: pa.Schema, names: Sequence[str]) -> Any:
+    """Return a function that yields the `KeyValues` of its rows: the key's number, and their pickled fields."""
+
+    def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found: dict[int, KeyValues] = {}
+        for batch in batches:
+            columns = _keys(_taken(batch, schema), condition, target=False)[0]
+            for number, key in enumerate(keys):
+                values = KeyValues.of(columns[key.name])
+                found[number] = KeyValues.together([found[number], values], key.type) if number in found else values
+        pickled = [pickle.dumps((each.values, each.are_all)) for each in found.values()]
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(list(found), pa.int32()), pa.array(pickled, pa.binary())], names=["key", "values"]
+        )
+
+    return find
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
 from lake_core.delta import DeltaTable, OperationResult
-from lake_core.delta.errors import FolderNotEmpty, NaiveTimestamp
+from lake_core.delta.errors import FolderNotEmpty, NaiveTimestamp, UnsupportedType
+from lake_core.delta.fit import fit_rows
 from lake_core.delta.operations.write import Write
 from lake_core.txn import Txn
 from lake_core.workspace import Receipt, Workspace
@@ -90,7 +92,10 @@ class TableWriter:
         if earlier is not None:
             return earlier
         replaces_table = table is not None and guard is None and mode in ("overwrite", "error", "ignore")
-        rows = fitted(rows, self._columns(table), self.rows_name, keeps_rows=not replaces_table)
+        columns = self._columns(table)
+        rows = fitted(rows, columns, self.rows_name, keeps_rows=not replaces_table)
+        if columns is not None and isinstance(rows.data, pa.Table):
+            rows = rows.mapped(partial(fit_rows, table=columns), columns) or rows
         if settings.schema is not None:
             rows = cast_rows(
                 rows, settings.schema, self.rows_name, frozenset(name.lower() for name in settings.generated)
@@ -166,6 +171,12 @@ class TableWriter:
             )
         except FolderNotEmpty as error:
             raise FolderNotEmpty(f"{error}. An asset chooses its path by the metadata lake/path") from None
+        except UnsupportedType as error:
+            if self.by_hand or isinstance(error, NaiveTimestamp):
+                raise
+            raise UnsupportedType(
+                f"{error}. An asset declares the types of its columns by the metadata lake/schema"
+            ) from None
 
     def _plan_overwrite(
         self, schema: pa.Schema, table: DeltaTable, guard: PartitionGuard | None, *, dynamic: bool

@@ -132,7 +132,7 @@ def test_properties_that_are_numbers_or_booleans_are_taken_as_their_text() -> No
     [
         {"minReaderVersion": True},
         {"minReaderVersion": -1},
-        {"minReaderVersion": 1.0},
+        {"minReaderVersion": 1.5},
         {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [["a"]], "writerFeatures": [["a"]]},
         {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": 5, "writerFeatures": []},
         {"minWriterVersion": 7, "writerFeatures": "abc"},

@@ -306,3 +306,20 @@ def test_operations_in_turn_with_its_own(tmp_path: Path) -> None:
     theirs = pa.table(deltalake.DeltaTable(str(tmp_path)).load_cdf(starting_version=1).read_all())
     names = ["id", "p", "v", "_change_type", "_commit_version"]
     assert Counter(map(str, feed.select(names).to_pylist())) == Counter(map(str, theirs.select(names).to_pylist()))
+
+
+def test_a_table_with_deletion_vectors_as_it_makes_it(tmp_path: Path) -> None:
+    """It lists the feature of variants, which no column is."""
+    properties = {"delta.enableDeletionVectors": "true"}
+    theirs = deltalake.DeltaTable.create(
+        str(tmp_path), deltalake.Schema.from_arrow(pa.schema([("id", pa.int64())])), configuration=properties
+    )
+    assert "variantType" in (theirs.protocol().reader_features or ())
+    deltalake.write_deltalake(str(tmp_path), pa.table({"id": [1, 2]}), mode="append")
+    table = DeltaTable.open(str(tmp_path))
+    assert ids(table.to_arrow()) == [1, 2]
+    table.append(pa.table({"id": [3]}))
+    table.delete("id = 1")
+    table.checkpoint()
+    assert ids(DeltaTable.open(str(tmp_path)).to_arrow()) == [2, 3]
+    assert "variantType" in (deltalake.DeltaTable(str(tmp_path)).protocol().reader_features or ())

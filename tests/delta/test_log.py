@@ -272,6 +272,66 @@ def test_the_protocol_is_looked_at_before_the_definition() -> None:
         DeltaTable.open(store)
 
 
+SPELLINGS = ["./{}", "p/../{}", "././{}", "p/.//../{}", "./p/q/../../{}", "{root}/./{}", "file://{root}/p/..//{}"]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_paths_with_dots_are_those_without(tmp_path: Path, spelling: str) -> None:
+    """Another writer spells a file in two ways: the log, a checkpoint, removes and a vacuum know that it is one."""
+    store = LocalStore(tmp_path)
+    table = DeltaTable.create(store, SCHEMA)
+    table.append(rows(0, 1))
+    text = store.get(commit_key(1)).decode()
+    plain = json.loads(text.splitlines()[-1])["add"]["path"]
+    dotted = spelling.format(plain, root=tmp_path)
+    same = f"{tmp_path}/{plain}" if "root" in spelling else plain
+    store.put(commit_key(1), text.replace(plain, dotted).encode())
+    table = DeltaTable.open(store)
+    assert ids(table.to_arrow()) == [0]
+    assert table.files()["path"].to_pylist() == [plain]
+    assert not table.vacuum("0 hours", allow_unsafe=True, orphans="delta").files
+    table.append(rows(1, 2))
+    checkpoint = table.version
+    table.checkpoint()
+    remove = {"path": same, "deletionTimestamp": 1, "dataChange": True}
+    store.put(commit_key(checkpoint + 1), json.dumps({"remove": remove}).encode())
+    assert ids(table.refresh().to_arrow()) == [1]
+    add = {"path": same, "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
+    store.put(commit_key(checkpoint + 2), json.dumps({"add": add}).encode())
+    remove = {**remove, "path": dotted}
+    store.put(commit_key(checkpoint + 3), json.dumps({"remove": remove}).encode())
+    assert ids(table.refresh().to_arrow()) == [1]
+    assert table.vacuum("0 hours", allow_unsafe=True).files.to_pylist() == [plain]
+
+
+def test_a_file_with_a_dotted_path_is_removed_by_the_path_that_the_log_has(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    DeltaTable.create(store, SCHEMA).append(rows(0, 2))
+    text = store.get(commit_key(1)).decode()
+    plain = json.loads(text.splitlines()[-1])["add"]["path"]
+    store.put(commit_key(1), text.replace(plain, f"./{plain}").encode())
+    table = DeltaTable.open(store)
+    table.delete("id = 0")
+    actions = [json.loads(line) for line in store.get(commit_key(2)).splitlines()]
+    assert [action["remove"]["path"] for action in actions if "remove" in action] == [f"./{plain}"]
+    assert ids(table.to_arrow()) == [1]
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("../x", "leads out of the table's root"),
+        ("p/../../x", "leads out of the table's root"),
+        ("/etc/passwd", "is not under the table's root"),
+        ("%2E/x", "cannot be a file's path"),
+        ("a%00b", "cannot be a file's path"),
+    ],
+)
+def test_the_reason_why_a_path_is_refused(tmp_path: Path, path: str, reason: str) -> None:
+    with pytest.raises(PathOutsideTable, match=reason):
+        data_key(path, LocalStore(tmp_path))
+
+
 @pytest.mark.parametrize("spelling", ["file:", "file://", ""])
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_an_absolute_path_is_one_file_however_it_is_spelled(spelling: str, checkpoint: bool) -> None:
@@ -354,7 +414,11 @@ def test_metadata_that_makes_no_sense(metadata: dict[str, Any]) -> None:
         "file:/etc/passwd",
         "s3://other/x",
         "hdfs://n/x",
-        "a//b",
+        "p/../../x",
+        "./../x",
+        "p/..",
+        "%2E/x",
+        "p/",
         "",
         "a%00b",
         "a\nb",

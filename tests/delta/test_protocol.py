@@ -13,11 +13,11 @@ import pytest
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.action import Protocol
-from lake_core.delta.errors import InvalidProperty, SchemaMismatch, UnsupportedWriterFeature
+from lake_core.delta.errors import InvalidProperty, SchemaMismatch, UnsupportedReaderFeature, UnsupportedWriterFeature
 from lake_core.delta.features import READABLE_FEATURES, WRITABLE_FEATURES, supported_features, upgraded
 from lake_core.delta.log_segment import commit_key
 from lake_core.store import MemoryStore
-from tests.delta.tables import SCHEMA, rows
+from tests.delta.tables import SCHEMA, ids, rows
 from tests.delta.test_rules import generated, invariant
 
 LEGACY = {1: set[str](), 2: {"appendOnly", "invariants"}}
@@ -319,3 +319,34 @@ def test_tables_of_others_with_unknown_features_are_left_as_they_are(cases: Path
     with pytest.raises(UnsupportedWriterFeature):
         table.append(table.schema.empty_table())
     assert sorted(str(path) for path in (tmp_path / "t").rglob("*")) == before
+
+
+@pytest.mark.parametrize("feature", ["variantType", "variantType-preview", "variantShredding-preview"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "variant",
+        {"type": "array", "elementType": "variant", "containsNull": True},
+        {"type": "map", "keyType": "string", "valueType": "variant", "valueContainsNull": True},
+        {"type": "struct", "fields": [{"name": "x", "type": "variant", "nullable": True, "metadata": {}}]},
+    ],
+)
+def test_a_column_of_a_type_that_is_not_implemented_is_refused_by_its_name(
+    store: MemoryStore, feature: str, kind: Any
+) -> None:
+    table = DeltaTable.create(store, SCHEMA)
+    table.append(rows(0, 2))
+    features = {"readerFeatures": [feature], "writerFeatures": [feature, "appendOnly", "invariants"]}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    store.put(commit_key(2), json.dumps(protocol).encode())
+    table.refresh().append(rows(2, 3))
+    assert ids(DeltaTable.open(store).to_arrow()) == [0, 1, 2]
+    body = table.metadata.to_json()
+    schema = json.loads(body["schemaString"])
+    schema["fields"].append({"name": "any kind", "type": kind, "nullable": True, "metadata": {}})
+    body["schemaString"] = json.dumps(schema)
+    store.put(commit_key(4), json.dumps({"metaData": body}).encode())
+    with pytest.raises(UnsupportedReaderFeature, match="column 'any kind'") as refused:
+        DeltaTable.open(store)
+    assert refused.value.feature == feature
+    assert ids(DeltaTable.open(store, version=3).to_arrow()) == [0, 1, 2]

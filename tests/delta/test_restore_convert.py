@@ -308,3 +308,41 @@ def test_convert_names_that_are_encoded(tmp_path: Path) -> None:
         table.vacuum()
         table.delete("id = 1")
         assert table.to_arrow()["id"].to_pylist() == [2]
+
+
+MAX_ID = "delta.columnMapping.maxColumnId"
+
+
+def _id(table: DeltaTable, column: str) -> int:
+    return int(table.metadata.schema.field(column).metadata["delta.columnMapping.id"])
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_a_column_id_is_never_given_twice(mode: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("a", pa.string())])
+    table = DeltaTable.create(MemoryStore(), schema, properties={"delta.columnMapping.mode": mode})
+    table.append(pa.table({"id": [1], "a": ["x"]}))
+    table.add_columns(pa.schema([("b", pa.int32())]))
+    table.append(pa.table({"id": [2], "a": ["y"], "b": pa.array([7], pa.int32())}))
+    table.restore(1)
+    assert table.properties[MAX_ID] == "3"
+    assert table.restore(1).version == table.version == 4
+    table.add_columns(pa.schema([("c", pa.int32())]))
+    assert _id(table, "c") == 4
+    table.overwrite(pa.table({"id": [3], "d": [1.5]}), schema_mode="overwrite")
+    assert (_id(table, "id"), _id(table, "d"), table.properties[MAX_ID]) == (1, 5, "5")
+    table.restore(3)
+    assert (_id(table, "b"), table.properties[MAX_ID]) == (3, "5")
+    assert table.to_arrow().to_pylist()[-1].keys() == {"id", "a", "b"}
+
+
+def test_ids_go_on_after_a_restore_to_a_version_without_column_mapping() -> None:
+    table = DeltaTable.create(MemoryStore(), pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": [1]}))
+    table.set_properties({"delta.columnMapping.mode": "name"})
+    table.add_columns(pa.schema([("a", pa.int64())]))
+    table.restore(1)
+    assert "delta.columnMapping.mode" not in table.properties
+    table.set_properties({"delta.columnMapping.mode": "name"})
+    assert (_id(table, "id"), table.properties[MAX_ID]) == (3, "3")
+    assert table.to_arrow().to_pylist() == [{"id": 1}]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -411,3 +413,30 @@ def test_generated_columns_of_a_table_that_is_too_old_for_them(cases: Path, tmp_
     table.append(pa.table(row, schema=table.schema))
     assert table.to_arrow().to_pylist()[-1] == dict.fromkeys(table.schema.names)
     assert table.protocol.min_writer_version == 2
+
+
+def test_rules_of_real_tables(store: MemoryStore) -> None:
+    """Regular expressions, checksums and formatted dates, as tables of Spark have them."""
+    schema = pa.schema(
+        [
+            ("mail", pa.string()),
+            ("seconds", pa.int64()),
+            generated("day", "to_date(from_unixtime(seconds, 'yyyyMMdd'), 'yyyyMMdd')", pa.date32()),
+            generated("key", "md5(mail)", pa.string()),
+        ]
+    )
+    table = DeltaTable.create(store, schema)
+    table.add_constraint("mail", r"mail IS NULL OR mail RLIKE r'^[\w.]+@[\w.]+\.[a-z]{2,}$'")
+    table.append(pa.table({"mail": ["a.b@c.de", None], "seconds": [1_700_000_000, None]}))
+    assert table.to_arrow(where="regexp_like(key, '^[0-9a-f]{32}$')").to_pylist() == [
+        {
+            "mail": "a.b@c.de",
+            "seconds": 1_700_000_000,
+            "day": dt.date(2023, 11, 14),
+            "key": hashlib.md5(b"a.b@c.de").hexdigest(),
+        }
+    ]
+    with pytest.raises(ConstraintViolation, match="mail"):
+        table.append(pa.table({"mail": ["no address"], "seconds": [1]}))
+    with pytest.raises(InvalidExpression, match=r"'\\b', which is not supported"):
+        table.add_constraint("word", r"mail RLIKE r'\bx'")

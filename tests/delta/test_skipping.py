@@ -62,6 +62,7 @@ DAYS = st.dates(dt.date(2020, 1, 1), dt.date(2020, 1, 5))
 INSTANTS = st.sampled_from(
     [dt.datetime(2020, 1, 1, 0, 0, 0, us, tzinfo=dt.UTC) for us in (0, 1, 999, 1000, 1001, 456789)]
 )
+EARLY = dt.datetime(1850, 1, 1, 0, 7, 33, tzinfo=dt.UTC)
 INSTANT = dt.datetime(2020, 1, 1, 0, 0, 0, 456789, tzinfo=dt.UTC)
 NUMBERS = st.sampled_from(
     [Decimal("0.001"), Decimal("-999999999.999"), Decimal("1.000"), Decimal("123456789.123"), Decimal("999999999.999")]
@@ -398,6 +399,20 @@ def test_statistics_that_say_nothing_hide_nothing(stats: str | None) -> None:
             {"t": INSTANT},
             '"minValues":{"t":"2020-01-01T01:00:00.456+01:00"},"maxValues":{"t":"2020-01-01 00:00:00.456"}',
             "t > '2020-01-01 00:00:00.4567Z'",
+        ),
+        # Offsets cut to minutes, east and west of Greenwich: -00:25:21 and +00:53:28.
+        *(
+            ({"t": instant}, f'"minValues":{{"t":"{bound}"}},"maxValues":{{"t":"{bound}"}}', f"t {test} '{instant}'")
+            for instant, bound in (
+                (EARLY, "1850-01-01T01:01:01.000+00:53"),
+                (EARLY, "1849-12-31T23:42:12.000-00:25"),
+                # As columns of a checkpoint have them.
+                (EARLY, "1850-01-01T00:08:01.000Z"),
+                (EARLY, "1850-01-01T00:07:12.000Z"),
+                # Spark's zone may be any offset.
+                (INSTANT, "2020-01-01T05:30:59.456+05:30"),
+            )
+            for test in ("=", "<=", ">=", "<=>")
         ),
         # Strings cut, the minimum to a prefix and the maximum with a character on top.
         ({"s": LONG + "ab"}, f'"minValues":{{"s":"{LONG}"}},"maxValues":{{"s":"{LONG}b"}}', f"s LIKE '{LONG}a%'"),

@@ -648,6 +648,34 @@ date_format(t, 'yyyy-MM-dd HH:mm:ss')
 date_format(u, "yyyy/MM/dd'T'HH")
 date_format('2020-05-06', 'dd.MM.yyyy')
 unix_timestamp(t)
+from_unixtime(k)
+from_unixtime(i, 'yyyy/MM/dd HH:mm')
+from_unixtime(NULL)
+from_unixtime(y, 'yyyyMMdd')
+to_date('20200229', 'yyyyMMdd')
+to_date('29.02.2020', 'dd.MM.yyyy')
+to_date('2020-02', 'yyyy-MM')
+to_date(date_format(t, 'yyyy/MM/dd'), 'yyyy/MM/dd')
+to_date(NULL, 'yyyy')
+to_timestamp(date_format(t, "yyyy-MM-dd'T'HH:mm:ss"), "yyyy-MM-dd'T'HH:mm:ss")
+to_timestamp('2020 12:30', 'yyyy HH:mm')
+to_timestamp('2020 30', 'yyyy mm')
+to_timestamp('235959 20200229', 'HHmmss yyyyMMdd')
+equal_null(i, j)
+equal_null(s, NULL)
+md5(s)
+md5(b)
+md5(concat(s, r))
+s RLIKE '[a-c]'
+s NOT RLIKE '^a'
+NOT (s REGEXP r'\\s')
+regexp_like(s, '(?i)STRASSE|ABC')
+regexp(s, 'ß')
+rlike(s, NULL)
+p RLIKE r'^\\d{4}-\\d{2}-\\d{2}$'
+c RLIKE '^ *[+-]?[0-9]+ *$' AND i > 0
+coalesce(s RLIKE '', FALSE)
+i RLIKE '^-?7'
 st.a + 1
 st.b
 coalesce(st.a, 0) = 0
@@ -720,6 +748,12 @@ coalesce(NULL, i / 0)
 x OR i / 0 > 1
 x AND i / 0 > 1
 to_date(s)
+to_date(s, 'yyyy-MM-dd')
+to_date(p, 'yyyy-MM-dd')
+to_date('2023-02-29', 'yyyy-MM-dd')
+to_date('2023-02-28 ', 'yyyy-MM-dd')
+to_timestamp('2023-02-28 24', 'yyyy-MM-dd HH')
+to_timestamp('20230', 'yyyyMM')
 d + INTERVAL 6000000 YEARS
 d + INTERVAL 1 DAY 1 MONTH
 i + INTERVAL 1 DAY

@@ -271,3 +271,22 @@ def test_a_table_that_is_created_again_conflicts_with_a_property_of_the_old_one(
         s.delta("t/orders").set_properties({"team": "two"})
     with pytest.raises(Conflict):
         session.publish()
+
+
+def test_a_reverted_column_gives_its_id_to_no_other(lake: Lake) -> None:
+    with lake.session() as s:
+        s.create_delta(PATH, SCHEMA, properties={"delta.columnMapping.mode": "name"}).append(rows([1]))
+    highest = len(SCHEMA)
+
+    def add(name: str) -> int:
+        with lake.session() as s:
+            s.delta(PATH).add_columns(pa.schema([(name, pa.int64())]))
+        return int(lake.delta(PATH).metadata.schema.field(name).metadata["delta.columnMapping.id"])
+
+    assert add("first") == highest + 1
+    lake.revert("main")
+    assert lake.delta(PATH).properties["delta.columnMapping.maxColumnId"] == str(highest + 1)
+    assert add("second") == highest + 2
+    with lake.session() as s:
+        s.delta(PATH).restore(0)
+    assert add("third") == highest + 3

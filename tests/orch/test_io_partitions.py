@@ -8,12 +8,13 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import dagster as dg
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 
 from lake_core.delta import DeltaTable
-from lake_core.delta.errors import RowsOutsidePredicate, TableNotFound
+from lake_core.delta.errors import RowsOutsidePredicate, TableNotFound, UnsupportedType
 from lake_orch import InvalidDefinition, slice_where
 
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")
@@ -417,3 +418,36 @@ def test_partitions_may_stand_for_a_generated_column(root: str, resources: dict[
     assert DeltaTable.open(f"{root}/tables/orders").metadata.partition_columns == ("day",)
     with pytest.raises(RowsOutsidePredicate):
         dg.materialize([orders], partition_key="2024-01-01", resources=resources)
+
+
+def test_a_day_without_rows_and_one_with_missing_numbers(root: str, resources: dict[str, Any]) -> None:
+    """pandas gives such frames any types, and floats instead of integers."""
+    frames = {
+        "2024-01-01": pd.DataFrame({"day": ["2024-01-01"] * 2, "id": [1, 2], "name": ["x", "y"]}),
+        "2024-01-02": pd.DataFrame({"day": [], "id": [], "name": []}),
+        "2024-01-03": pd.DataFrame({"day": ["2024-01-03"] * 2, "id": [3, None], "name": [None, None]}),
+    }
+
+    @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day"})
+    def events(context: dg.AssetExecutionContext) -> Any:
+        return frames[context.partition_key]
+
+    for day in frames:
+        assert dg.materialize([events], resources=resources, partition_key=day).success
+    assert sorted((row["day"], row["id"]) for row in rows(root, "events") if row["id"]) == [
+        ("2024-01-01", 1),
+        ("2024-01-01", 2),
+        ("2024-01-03", 3),
+    ]
+    frames["2024-01-01"] = frames["2024-01-02"]
+    assert dg.materialize([events], resources=resources, partition_key="2024-01-01").success
+    assert {row["day"] for row in rows(root, "events")} == {"2024-01-03"}
+
+
+def test_a_first_day_without_rows_needs_declared_columns(resources: dict[str, Any]) -> None:
+    @dg.asset
+    def undeclared() -> Any:
+        return pl.DataFrame({"day": [], "id": []})
+
+    with pytest.raises(UnsupportedType, match=r"column .day. has only nulls, .*by the metadata lake/schema"):
+        dg.materialize([undeclared], resources=resources)

@@ -8,6 +8,7 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from lake_core.delta import DeltaTable
 from lake_core.delta.errors import ConstraintViolation, InvalidMerge, MultipleSourceRows, UnsupportedType
 from lake_core.delta.file_name import new_name
 from lake_core.delta.operations.merge import Merge
+from lake_core.expression import EvaluationFailed
 from lake_core.spark import (
     convert_delta,
     delete_delta,
@@ -303,3 +305,78 @@ def test_a_vacuum_in_the_executors_deletes_what_one_in_this_process_would(
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet") if "_delta_log" not in path.parts}
     assert left == {"mine.parquet", *(key.replace("%25", "%") for key in table.files(["path"])["path"].to_pylist())}
     assert ids(table.to_arrow()) == [0, 1, 2]
+
+
+KEYS = pa.table(
+    {
+        "k": ["1", " 1", None, "A", "é", "", "12"],
+        "x": pa.array([1.0, -0.0, float("nan"), None, 2.5, 7.0, 0.1]),
+        "d": pa.array([Decimal(text) for text in ("1.10", "0.00", "-3.25", "7.00", "9.99", "1.00", "2.00")]),
+        "n": pa.array([1, 2, None, 4, 5, 6, 7], pa.int32()),
+    }
+)
+OTHERS = pa.table(
+    {
+        "k": [None, "a", "É", "1", "", "13", "14"],
+        "x": pa.array([float("nan"), 0.0, None, 7.0, 1.5, 2.5, 3.5]),
+        "d": pa.array(
+            [Decimal(text) for text in ("1.1000", "0.0001", "7.0000", "9.9900", "3.0000", "4.0000", "5.0000")]
+        ),
+        "n": pa.array([1, None, 3, 4, 5, 60, 2], pa.int64()),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "on",
+    [
+        "lower(t.k) = lower(s.k)",
+        "coalesce(t.k, '') = coalesce(s.k, '') AND t.n > 2",
+        "t.k = s.k OR (t.k IS NULL AND s.k IS NULL)",
+        "t.x <=> s.x",
+        "t.d = s.d AND t.n <> s.n",
+        "t.n = s.d",
+        "t.n = s.x - 1 AND s.n > 0",
+        "t.n + 1 = s.n AND TRY_CAST(t.k AS INT) IS NULL",
+        # A text is no number, which matters only where the other key is equal.
+        "CAST(s.k AS INT) = t.n AND t.x = s.x AND s.n = 4",
+        "t.n = s.n AND CAST(t.k AS INT) = s.x",
+        "FALSE",
+    ],
+)
+def test_keys_of_every_form(spark: SparkSession, tmp_path: Path, on: str) -> None:
+    tables = [DeltaTable.create(str(tmp_path / name), KEYS.schema) for name in ("here", "there")]
+    for table in tables:
+        table.append(KEYS.slice(0, 4))
+        table.append(KEYS.slice(4))
+
+    def execute(merge: Merge) -> Any:
+        return merge.when_matched_delete().when_not_matched_insert({"k": "'new'", "x": "s.x"}).execute().metrics
+
+    local, distributed = tables
+    try:
+        expected = execute(local.merge(OTHERS, on))
+    except EvaluationFailed:
+        with pytest.raises(EvaluationFailed):
+            execute(merge_delta(spark.createDataFrame(OTHERS), distributed, on))
+        return
+    metrics = execute(merge_delta(spark.createDataFrame(OTHERS), distributed, on))
+    assert str(sorted(_rows(local).items(), key=str)) == str(sorted(_rows(distributed).items(), key=str))
+    assert metrics["numTargetRowsDeleted"] == expected["numTargetRowsDeleted"]
+    assert metrics["numTargetFilesRemoved"] == expected["numTargetFilesRemoved"]
+
+
+def test_an_evolving_merge_fills_what_the_source_lacks(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema(
+        [("id", pa.int64()), ("p", pa.struct([("x", pa.int64()), ("y", pa.int64())])), ("v", pa.string())]
+    )
+    table = DeltaTable.create(str(tmp_path), schema)
+    table.append(pa.table({"id": [0, 1], "p": [{"x": 1, "y": 2}] * 2, "v": ["old"] * 2}))
+    source = spark.sql("SELECT id, named_struct('y', id + 7, 'z', true) p FROM range(1, 3)")
+    merge = merge_delta(source, table, "t.id = s.id").with_schema_evolution()
+    merge.when_matched_update("*").when_not_matched_insert("*").execute()
+    assert table.to_arrow().sort_by("id").to_pylist() == [
+        {"id": 0, "p": {"x": 1, "y": 2, "z": None}, "v": "old"},
+        {"id": 1, "p": {"x": 1, "y": 8, "z": True}, "v": "old"},
+        {"id": 2, "p": {"x": None, "y": 9, "z": True}, "v": None},
+    ]

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake_core.delta import DeltaTable
-from lake_core.delta.errors import InvalidTransaction
+from lake_core.delta.errors import InvalidTransaction, UnsupportedType
 from lake_core.expression import InvalidExpression
-from lake_core.spark import SparkJobFailed, read_delta, write_delta
+from lake_core.spark import SparkJobFailed, merge_delta, read_delta, write_delta
 from tests.delta.tables import SCHEMA, rows
 from tests.spark.settings import settings
 
@@ -157,3 +157,46 @@ def test_the_cause_of_a_failed_job_is_told(spark: SparkSession, tmp_path: Path) 
     frame = spark.range(3).toDF("id")
     with pytest.raises(SparkJobFailed, match="the cause of it all"):
         write_delta(frame.mapInArrow(fail, frame.schema), str(tmp_path / "t"))
+
+
+def test_what_has_only_nulls_gets_the_type_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    struct = pa.struct([("x", pa.float64()), ("names", pa.list_(pa.string()))])
+    schema = pa.schema(
+        [("id", pa.int64()), ("tags", pa.list_(pa.string())), ("s", struct), ("m", pa.map_(pa.string(), pa.int32()))]
+    )
+    table = DeltaTable.create(str(tmp_path), schema)
+    frame = spark.sql("SELECT 1L id, array() tags, named_struct('x', NULL, 'names', array(NULL)) s, map('k', NULL) m")
+    write_delta(frame, table)
+    expected = {"id": 1, "tags": [], "s": {"x": None, "names": [None]}, "m": [("k", None)]}
+    assert table.to_arrow().to_pylist() == [expected]
+    merge_delta(frame, table, "t.id = s.id").when_matched_update({"tags": "s.tags", "m": "s.m"}).execute()
+    assert table.to_arrow().to_pylist() == [expected]
+    write_delta(frame.selectExpr("*", "NULL note"), table, schema_mode="merge")
+    assert table.to_arrow().to_pylist() == [expected] * 2
+    assert table.metadata.arrow_schema.names == schema.names
+    with pytest.raises(UnsupportedType, match=r"'m' .*void"):
+        write_delta(spark.sql("SELECT 1L id, map() m"), table)
+    with pytest.raises(UnsupportedType, match=r"'m' .*void"):
+        merge_delta(spark.sql("SELECT 1L id, map() m"), table, "t.id = s.id").when_matched_delete().execute()
+
+
+@pytest.mark.parametrize(
+    ("column", "named"),
+    [
+        ("named_struct('a', 1, 'b', array()) n", r"n\.b\.element"),
+        ("from_json('{}', 'struct<>') n", "n"),
+        ("array(from_json('{}', 'struct<>')) n", r"n\.element"),
+    ],
+)
+def test_columns_that_files_cannot_hold_are_refused(
+    spark: SparkSession, tmp_path: Path, column: str, named: str
+) -> None:
+    frame = spark.sql(f"SELECT 1L id, {column}")
+    with pytest.raises(UnsupportedType, match=f"'{named}'"):
+        write_delta(frame, str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+    table = DeltaTable.create(str(tmp_path / "old"), pa.schema([("id", pa.int64())]))
+    with pytest.raises(UnsupportedType, match=f"'{named}'"):
+        write_delta(frame, table, schema_mode="merge")
+    with pytest.raises(UnsupportedType, match=f"'{named}'"):
+        write_delta(frame, table, mode="overwrite", schema_mode="overwrite")

@@ -10,7 +10,14 @@ import pyarrow.compute as pc
 
 from lake_core.delta.errors import SchemaMismatch
 from lake_core.delta.schema import is_zoneless, resolve, zoneless
-from lake_core.expression import Expression, check_assignable, evaluate, parse_expression, store_assign
+from lake_core.expression import (
+    Expression,
+    check_assignable,
+    evaluate,
+    fields_by_name,
+    parse_expression,
+    store_assign,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +27,22 @@ class Assignment:
     target: tuple[str, ...]
     """The names from the top level down, as in the table."""
     expression: Expression
+    fill: bool = False
+    """Whether structs may lack fields, which are null."""
 
 
 def parse_assignments(
-    changes: Mapping[str, str], table: pa.Schema, scope: pa.Schema, now: int, *, relations: bool = False
+    changes: Mapping[str, str],
+    table: pa.Schema,
+    scope: pa.Schema,
+    now: int,
+    *,
+    relations: bool = False,
+    fill: bool = False,
 ) -> tuple[Assignment, ...]:
     """Parse `{"column": "sql"}`. `scope`: the columns that the expressions may name. `now`: milliseconds.
+
+    With `fill`, structs may lack fields.
 
     Raises SchemaMismatch for an unknown or doubled target, InvalidExpression for SQL that does not fit it.
     """
@@ -44,21 +61,25 @@ def parse_assignments(
         assigned.add(target)
         above |= prefixes
         expression = parse_expression(text, scope, relations=relations, now=now)
-        check_assigned(expression.type, kind, ".".join(target))
-        assignments.append(Assignment(target, expression))
+        check_assigned(expression.type, kind, ".".join(target), fill=fill)
+        assignments.append(Assignment(target, expression, fill))
     return tuple(assignments)
 
 
-def check_assigned(source: pa.DataType, target: pa.DataType, name: str) -> None:
+def check_assigned(source: pa.DataType, target: pa.DataType, name: str, *, fill: bool = False) -> None:
     """Raise InvalidExpression unless values of `source` can be assigned to the column `name` by Spark's rules.
 
     Raises UnsupportedType for timestamps without a zone if the column has one, because Spark would assume the session's
     zone.
     """
-    check_assignable(source, target, name)
-    if pa.types.is_nested(source):
+    check_assignable(source, target, name, fill=fill)
+    if pa.types.is_struct(source):
+        for number, child in zip(fields_by_name(source, target), target, strict=True):
+            if number is not None:
+                check_assigned(source.field(number).type, child.type, name, fill=fill)
+    elif pa.types.is_nested(source):
         for index in range(source.num_fields):
-            check_assigned(source.field(index).type, target.field(index).type, name)
+            check_assigned(source.field(index).type, target.field(index).type, name, fill=fill)
     elif is_zoneless(source) and pa.types.is_timestamp(target) and not is_zoneless(target):
         raise zoneless(name)
 
@@ -74,20 +95,20 @@ def assign(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table | 
     columns = dict(zip(rows.column_names, rows.columns, strict=True))
     for assignment, value in zip(assignments, values, strict=True):
         name = assignment.target[0]
-        columns[name] = _assigned(columns[name], columns[name].type, assignment.target[1:], value)
+        columns[name] = _assigned(columns[name], columns[name].type, assignment.target[1:], value, assignment.fill)
     return pa.Table.from_arrays(list(columns.values()), schema=rows.schema)
 
 
 def _assigned(
-    column: pa.ChunkedArray, kind: pa.DataType, path: Sequence[str], value: pa.ChunkedArray
+    column: pa.ChunkedArray, kind: pa.DataType, path: Sequence[str], value: pa.ChunkedArray, fill: bool
 ) -> pa.ChunkedArray:
     if not path:
-        return store_assign(value, kind)
+        return store_assign(value, kind, fill=fill)
     # Assigning a field of a null struct makes it a struct whose other fields are null.
     fields = []
     for index, child in enumerate(kind):
         current = pc.struct_field(column, [index])
         current = current if isinstance(current, pa.ChunkedArray) else pa.chunked_array([current])
-        fields.append(_assigned(current, child.type, path[1:], value) if child.name == path[0] else current)
+        fields.append(_assigned(current, child.type, path[1:], value, fill) if child.name == path[0] else current)
     arrays = [field.combine_chunks() for field in fields]
     return pa.chunked_array([pa.StructArray.from_arrays(arrays, fields=list(kind))], kind)

@@ -16,9 +16,12 @@ import pyarrow.compute as pc
 from lake_core.delta.file_name import is_hidden
 from lake_core.delta.log_segment import LOG_FOLDER
 from lake_core.delta.numpy_arrays import mask
+from lake_core.delta.path import partition_folder
 from lake_core.errors import InvalidKey
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lake_core.runner import Runner
     from lake_core.store import ObjectMeta, ObjectStore
 
@@ -29,7 +32,9 @@ _DELETED_AT_ONCE = 1000
 _BATCHES_AT_ONCE = 256
 
 
-def list_unknown(store: ObjectStore, known: pa.ChunkedArray, live: pa.ChunkedArray, run: Runner) -> pa.Table:
+def list_unknown(
+    store: ObjectStore, known: pa.ChunkedArray, live: pa.ChunkedArray, partition_columns: Sequence[str], run: Runner
+) -> pa.Table:
     """List what may be data files, in a large table without those that are live.
 
     Args:
@@ -37,6 +42,7 @@ def list_unknown(store: ObjectStore, known: pa.ChunkedArray, live: pa.ChunkedArr
         known: The keys of the files that the log names: the bounds of the tasks' ranges are some of them.
         live: The keys of the files that are needed in any case. Most files of a large table are, so tasks leave them
             out, which saves memory.
+        partition_columns: Folders of their values are never hidden, nor are those that the log names.
         run: Calls the tasks.
 
     Returns:
@@ -44,7 +50,8 @@ def list_unknown(store: ObjectStore, known: pa.ChunkedArray, live: pa.ChunkedArr
     """
     starts = _starts(known)
     hashes = np.sort(_hashes(live)) if len(starts) > 1 else np.empty(0, np.uint64)
-    parts = list(run(_ListTask(store, starts, hashes), len(starts)))
+    folders = _partition_folders(known, partition_columns)
+    parts = list(run(_ListTask(store, starts, hashes, folders), len(starts)))
     listed = pa.concat_tables([_LISTED.empty_table(), *(part.files for part in parts)])
     # A folder with its own log is another table.
     for folder in {folder for part in parts for folder in part.tables}:
@@ -80,6 +87,8 @@ class _ListTask:
     """The keys after which the ranges begin."""
     left_out: npt.NDArray[np.uint64]
     """The hashes of the keys to leave out, sorted. Another key with one of these hashes is kept as if it were live."""
+    partition_folders: tuple[str, ...]
+    """How the names of folders begin that look hidden, but are not."""
 
     def __call__(self, index: int) -> _Listing:
         """List the objects of the range of this number."""
@@ -90,7 +99,7 @@ class _ListTask:
             listing = itertools.takewhile(lambda meta: meta.key <= last, listing)
         while metas := list(itertools.islice(listing, _KEYS_AT_ONCE)):
             tables |= {meta.key.split(f"/{LOG_FOLDER}/")[0] + "/" for meta in metas if f"/{LOG_FOLDER}/" in meta.key}
-            batches.append(self._batch([meta for meta in metas if not is_hidden(meta.key)]))
+            batches.append(self._batch([meta for meta in metas if not is_hidden(meta.key, self.partition_folders)]))
         return _Listing(pa.Table.from_batches(batches, _LISTED), tuple(tables))
 
     def _batch(self, metas: list[ObjectMeta]) -> pa.RecordBatch:
@@ -136,6 +145,14 @@ def _starts(known: pa.ChunkedArray) -> tuple[str, ...]:
     bounds = known.take(order.take(pa.array(range(_KEYS_A_TASK, len(known), _KEYS_A_TASK)))).to_pylist()
     # A store may list another form of a key that has more than one.
     return ("", *dict.fromkeys(bound for bound in bounds if bound.isascii()))
+
+
+def _partition_folders(known: pa.ChunkedArray, partition_columns: Sequence[str]) -> tuple[str, ...]:
+    """Return how the names of folders begin that look hidden, but are a partition's. Partitioning may have changed."""
+    columns = [partition_folder((name,), ("",)).removesuffix("/") for name in partition_columns]
+    keys = known.filter(pc.match_substring_regex(known, r"(?:^|/)\.[^/]*=")).to_pylist()
+    folders = itertools.chain(columns, (part for key in keys for part in key.split("/")[:-1]))
+    return tuple({f"{folder.split('=')[0]}=" for folder in folders if folder.startswith(".") and "=" in folder})
 
 
 def _hashes(keys: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:

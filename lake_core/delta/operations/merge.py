@@ -19,6 +19,7 @@ from lake_core.delta.conform import plain
 from lake_core.delta.data_file import AddFile, change_rows
 from lake_core.delta.errors import InvalidMerge, MultipleSourceRows, SchemaMismatch
 from lake_core.delta.features import upgraded_for
+from lake_core.delta.fit import fit_rows
 from lake_core.delta.numpy_arrays import mask
 from lake_core.delta.operations.merge_clause import (
     Clause,
@@ -31,9 +32,10 @@ from lake_core.delta.operations.merge_clause import (
     relation,
     with_plain_targets,
 )
+from lake_core.delta.operations.merge_condition import Condition, take_apart
 from lake_core.delta.operations.merge_file import FileMerge, Matches, MergedFile, inserted
 from lake_core.delta.operations.merge_keys import check_keys
-from lake_core.delta.operations.merge_match import Condition, matching_pairs, numbered_keys, range_predicate, take_apart
+from lake_core.delta.operations.merge_match import KeyValues, has_range, matching_pairs, numbered_keys, range_predicate
 from lake_core.delta.operations.rewrite import check_not_append_only, logs_changes, sizes
 from lake_core.delta.row_writer import RowWriter, row_writer
 from lake_core.delta.scan import DataFiles, Scan, open_data_files
@@ -112,7 +114,11 @@ class Merge:
         return self
 
     def with_schema_evolution(self) -> Merge:
-        """Make `"*"` add the source's columns that the table does not have."""
+        """Make `"*"` add the source's columns that the table does not have.
+
+        Columns, and fields of structs, that the source does not have keep their values in updates, and are null in new
+        rows. Other structs that are assigned may lack fields, which are null.
+        """
         self._text.evolve = True
         return self
 
@@ -177,17 +183,20 @@ def plan_merge(snapshot: Snapshot, source: pa.Schema, text: MergeText, now: int)
     target_scope = pa.field(text.target, pa.struct(list(current_schema)))
     source_scope = pa.field(text.source, pa.struct(list(source)))
     both = pa.schema([target_scope, source_scope])
+    aliases = text.target, text.source
 
     def clauses(texts: Sequence[ClauseText], scope: pa.Schema) -> tuple[Clause, ...]:
-        alias = text.source if text.source in scope.names else None
         plain = [with_plain_targets(clause, text.target, table) for clause in texts]
-        return tuple(parse_clause(clause, table, scope, alias, writer.rules.computed, now) for clause in plain)
+        return tuple(
+            parse_clause(clause, table, scope, aliases, writer.rules.computed, now, evolve=text.evolve)
+            for clause in plain
+        )
 
     on = parse_predicate(text.on, both, relations=True, now=now)
     return MergePlan(
         snapshot,
         source,
-        (text.target, text.source),
+        aliases,
         take_apart(on, text.target, text.source),
         Clauses(
             clauses(text.matched, both),
@@ -224,7 +233,7 @@ def candidates(plan: MergePlan, ranges: Sequence[Predicate]) -> tuple[Scan, Read
     snapshot = plan.snapshot
     names = [*snapshot.identity, "partitionValues", "size", "stats"]
     whole = snapshot.metadata.arrow_schema
-    parts = (*plan.condition.target_only, *ranges)
+    parts = (*plan.condition.target_files, *ranges)
     if plan.clauses.not_matched_by_source or not parts:
         return Scan(snapshot, whole, None, snapshot.files(names), whole), Reads.WHOLE_TABLE
     predicate = And(parts) if len(parts) > 1 else parts[0]
@@ -268,14 +277,17 @@ def file_merge(plan: MergePlan, scan: Scan) -> FileMerge:
 
 def merge(snapshot: Snapshot, source: pa.Table, text: MergeText, now: int) -> Operation | None:
     """Plan and write a MERGE with a source in memory. `now`: milliseconds. Returns None where no row changes."""
-    source = plain(source)
+    # Values of a source may have other types than the table's columns of their names: clauses compute with them.
+    source = plain(source if source.num_rows else fit_rows(source, snapshot.metadata.arrow_schema))
     plan = plan_merge(snapshot, source.schema, text, now)
     if text.keys:
         check_keys(source, text.keys)
-    scan, reads = candidates(plan, range_predicate(snapshot.metadata.arrow_schema, plan.condition.keys, source))
+    condition, keys = numbered_keys(source, plan.condition, target=False)
+    scan, reads = candidates(
+        plan, range_predicate([(key, KeyValues.of(keys[key.name])) for key in condition.keys if has_range(key)])
+    )
     matched = np.zeros(source.num_rows, dtype=bool)
-    keys = numbered_keys(source, plan.condition.keys, target=False)
-    task = _LocalMerge(plan, match_probe(plan, scan), source, keys, file_merge(plan, scan))
+    task = _LocalMerge(plan, condition, match_probe(plan, scan), source, keys, file_merge(plan, scan))
     total, touched = MergedFile(), np.zeros(len(scan.files), dtype=bool)
     for index, (rows, merged) in enumerate(run_here(task, len(scan.files))):
         matched[rows] = True
@@ -366,6 +378,8 @@ def finish_merge(
 @dataclass(frozen=True, slots=True)
 class _LocalMerge:
     plan: MergePlan
+    condition: Condition
+    """ON, with the keys that every source row has."""
     probe: DataFiles
     """The candidates with the columns that ON and the matched clauses ask for."""
     source: pa.Table
@@ -385,13 +399,14 @@ class _LocalMerge:
         return first_true(clauses, pa.table(scope))
 
     def __call__(self, index: int) -> tuple[npt.NDArray[np.int64], MergedFile]:
+        """Merge the file with this number. Return the numbers of the source rows that match, and what was written."""
         plan = self.plan
         rows: list[npt.NDArray[np.int64]] = []
         clause: list[npt.NDArray[np.int64]] = []
         source: list[npt.NDArray[np.int64]] = []
         start = 0
         for part in together(self.probe.batches(index), _JOIN_ROWS):
-            for left, right in matching_pairs(plan.condition, part, self.source, self.keys, plan.aliases):
+            for left, right in matching_pairs(self.condition, part, self.source, self.keys, plan.aliases):
                 rows.append(left + start)
                 clause.append(self._clauses(part, left, right))
                 source.append(right)
@@ -402,7 +417,7 @@ class _LocalMerge:
         merged = MergedFile()
         if plan.rewrites:
             merged = self.merge(index, settled(all_rows, all_clauses, all_source, self.source, plan.clauses))
-        return np.unique(all_source), merged
+        return all_source, merged
 
 
 def no_matches(source: pa.Table) -> Matches:
@@ -424,12 +439,12 @@ def settled(
     `source`). Raises MultipleSourceRows where clauses apply to one row for several source rows.
     """
     # Pairs with a clause come first, because the first pair of a row is kept.
-    order = np.lexsort((clause < 0, rows))
+    order = np.argsort(rows * 2 + (clause < 0), kind="stable")
     rows, clause, number = rows[order], clause[order], number[order]
-    kept = np.flatnonzero(np.diff(rows, prepend=-1))
-    again = np.setdiff1d(np.arange(len(rows)), kept, assume_unique=True)
-    if (clause[again] >= 0).any() and not clauses.deletes_whatever_matches:
-        several = int((clause[again] >= 0).sum())
+    is_first = np.diff(rows, prepend=-1) != 0
+    kept = np.flatnonzero(is_first)
+    several = int(np.count_nonzero((clause >= 0) & ~is_first))
+    if several and not clauses.deletes_whatever_matches:
         raise MultipleSourceRows(
             f"{count_of(several, 'row')} of the table {'matches' if several == 1 else 'match'} more than one "
             "source row, so the result is ambiguous. Make the source unique by the columns of ON, or narrow "

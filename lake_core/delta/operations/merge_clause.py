@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal as LiteralType
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +13,20 @@ import pyarrow as pa
 
 from lake_core.delta.errors import InvalidMerge, SchemaMismatch
 from lake_core.delta.operations.assignment import Assignment, check_assigned, parse_assignments
-from lake_core.expression import Column, Predicate, evaluate, parse_predicate
+from lake_core.expression import (
+    Call,
+    Case,
+    Column,
+    Expression,
+    IsNull,
+    Literal,
+    Predicate,
+    evaluate,
+    parse_predicate,
+)
 
-Kind: TypeAlias = Literal["update", "delete", "insert"]
-Values: TypeAlias = "Mapping[str, str] | Literal['*']"
+Kind: TypeAlias = LiteralType["update", "delete", "insert"]
+Values: TypeAlias = "Mapping[str, str] | LiteralType['*']"
 """SQL text by column, or `*` for all columns from those of the same names in the source."""
 
 
@@ -52,27 +63,36 @@ class Clauses:
 
 
 def parse_clause(
-    text: ClauseText, table: pa.Schema, scope: pa.Schema, source: str | None, generated: frozenset[str], now: int
+    text: ClauseText,
+    table: pa.Schema,
+    scope: pa.Schema,
+    aliases: tuple[str, str],
+    generated: frozenset[str],
+    now: int,
+    *,
+    evolve: bool = False,
 ) -> Clause:
     """Parse a clause.
 
-    `scope`: the relations that it may name. `source`: the alias of the source, for `*`; `generated`: the columns that
-    need no value; `now`: milliseconds. Raises InvalidMerge, SchemaMismatch, InvalidExpression.
+    `scope`: the relations that it may name. `aliases`: of the table and the source, for `*`; `generated`: the columns
+    that need no value; `now`: milliseconds. With `evolve`, the source may lack columns, and structs fields.
+
+    Raises InvalidMerge, SchemaMismatch, InvalidExpression.
     """
     condition = None if text.condition is None else parse_predicate(text.condition, scope, relations=True, now=now)
     if text.kind == "delete":
         return Clause("delete", condition)
     if text.values == "*":
-        if source is None:
+        if aliases[1] not in scope.names:
             raise InvalidMerge(
                 'a clause for rows that the source lacks cannot use "*": name the columns and their values'
             )
-        return Clause(text.kind, condition, _all_columns(table, scope.field(source).type, source, generated))
+        return Clause(text.kind, condition, _all_columns(table, scope, aliases, generated, evolve))
     if not isinstance(text.values, Mapping):
         raise SchemaMismatch(
             f'the values of a clause must be "*" or a mapping from columns to SQL, not {text.values!r}'
         )
-    assignments = parse_assignments(text.values, table, scope, now, relations=True)
+    assignments = parse_assignments(text.values, table, scope, now, relations=True, fill=evolve)
     if text.kind == "insert" and any(len(assignment.target) > 1 for assignment in assignments):
         raise InvalidMerge(
             "a merge can only insert whole columns: name the column, and build its struct with named_struct(…)"
@@ -94,22 +114,53 @@ def with_plain_targets(text: ClauseText, alias: str, table: pa.Schema) -> Clause
 
 
 def _all_columns(
-    table: pa.Schema, source: pa.StructType, alias: str, generated: frozenset[str]
+    table: pa.Schema, scope: pa.Schema, aliases: tuple[str, str], generated: frozenset[str], evolve: bool
 ) -> tuple[Assignment, ...]:
-    by_name = {child.name.lower(): child for child in source}
-    missing = [name for name in table.names if name.lower() not in by_name and name not in generated]
-    if missing:
+    """Return the assignments of `*`.
+
+    With `evolve`, a column that the source lacks is not assigned, and a field that one of its structs lacks keeps its
+    value in an update. It is null in an insert, and in structs in lists and maps, as for delta-spark.
+    """
+    given = {child.name.lower(): child for child in scope.field(aliases[1]).type}
+    kept = {child.name: child for child in scope.field(aliases[0]).type} if aliases[0] in scope.names else {}
+    missing = [name for name in table.names if name.lower() not in given and name not in generated]
+    if missing and not evolve:
         raise InvalidMerge(
-            f'the source has no column {missing[0]!r}, which "*" needs: list the columns one by one, or add '
-            "this one to the source"
+            f'the source has no column {missing[0]!r}, which "*" needs: list the columns one by one, add this one to '
+            "the source, or let the merge evolve the schema: then it keeps its value, and is null in new rows"
         )
     assignments = []
     for child in table:
-        source_field = by_name.get(child.name.lower())
-        if source_field is not None:
-            check_assigned(source_field.type, child.type, child.name)
-            assignments.append(Assignment((child.name,), Column((alias, source_field.name), source_field.type)))
+        source_field = given.get(child.name.lower())
+        if source_field is None:
+            continue
+        check_assigned(source_field.type, child.type, child.name, fill=evolve)
+        value = Column((aliases[1], source_field.name), source_field.type)
+        before = kept.get(child.name) if evolve else None
+        whole = value if before is None else _overlaid(value, Column((aliases[0], before.name), before.type))
+        assignments.append(Assignment((child.name,), whole, evolve))
     return tuple(assignments)
+
+
+def _overlaid(given: Column, kept: Column) -> Expression:
+    """Return a column of the source, with the fields that its structs lack from a column of the target.
+
+    Null stays null.
+    """
+    if not (pa.types.is_struct(given.type) and pa.types.is_struct(kept.type)):
+        return given
+    others = {child.name.lower(): child for child in kept.type}
+    values: dict[str, Expression] = {}
+    for child in given.type:
+        value = Column((*given.path, child.name), child.type)
+        other = others.pop(child.name.lower(), None)
+        values[child.name] = value if other is None else _overlaid(value, Column((*kept.path, other.name), other.type))
+    if not others and all(isinstance(value, Column) for value in values.values()):
+        return given
+    values |= {child.name: Column((*kept.path, child.name), child.type) for child in others.values()}
+    kind = pa.struct([(name, value.type) for name, value in values.items()])
+    null = Literal(pa.scalar(None, kind))
+    return Case(((IsNull(given), null),), Call("struct", tuple(values.values()), kind), kind)
 
 
 def check_clauses(

@@ -173,7 +173,9 @@ def inserted(clauses: Sequence[Clause], source: pa.Table, alias: str, writer: Ro
         schema = writer.metadata.arrow_schema
         columns = {
             assignment.target[0]: store_assign(
-                evaluate(assignment.expression, hit_rows), schema.field(assignment.target[0]).type
+                evaluate(assignment.expression, hit_rows),
+                schema.field(assignment.target[0]).type,
+                fill=assignment.fill,
             )
             for assignment in clause.assignments
         }

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.errors import DuplicateKeys, NullKeys, SchemaMismatch
-from lake_core.delta.operations.merge_match import Key, key_columns
+from lake_core.delta.operations.merge_condition import Key, common_type
+from lake_core.delta.operations.merge_match import key_columns
+from lake_core.expression import Column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,9 +45,12 @@ def check_keys(source: pa.Table, keys: Sequence[str]) -> None:
     without_key = pc.sum(reduce(pc.or_, [pc.is_null(source[name]) for name in names])).as_py()
     if without_key:
         raise null_keys(names, without_key)
-    values = key_columns(
-        source, [Key((name,), (name,), source.schema.field(name).type) for name in names], target=False
-    )
+    columns = [Column((name,), source.schema.field(name).type) for name in names]
+    keys_of_rows = [
+        Key(f"k{number}", column, column, common_type(column.type, column.type) or column.type)
+        for number, column in enumerate(columns)
+    ]
+    values = key_columns(source, keys_of_rows, target=False)
     rows = pa.table({**values, "row": np.arange(len(source))})
     groups = rows.group_by(list(values)).aggregate([("row", "count"), ("row", "min")])
     shared = groups.filter(pc.greater(groups["row_count"], 1)).sort_by("row_min")

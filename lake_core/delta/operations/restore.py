@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lake_core.delta.column_mapping import with_highest_id
 from lake_core.delta.conflict import Reads
 from lake_core.delta.deletion_vector import vector_keys
 from lake_core.delta.difference import difference
@@ -40,7 +41,9 @@ def restore(snapshot: Snapshot, target: Snapshot, now: int) -> Operation | None:
     removes, restored = change.removes, change.adds
     _check_present(snapshot.data_root, restored, target.version)
     markers = [replace(marker, last_updated=now) for marker in change.markers]
-    redefined = target.metadata != snapshot.metadata
+    configuration = with_highest_id(target.metadata.configuration, snapshot.metadata.configuration)
+    metadata = replace(target.metadata, configuration=configuration)
+    redefined = metadata != snapshot.metadata
     lost = supported_features(target.protocol) - supported_features(snapshot.protocol)
     protocol = upgraded(snapshot.protocol, lost if redefined else ())
     if not (len(removes) or len(restored) or markers or redefined):
@@ -63,7 +66,7 @@ def restore(snapshot: Snapshot, target: Snapshot, now: int) -> Operation | None:
         reads=Reads.WHOLE_TABLE,
         markers=markers,
     )
-    return operation.defining(target.metadata, protocol)
+    return operation.defining(metadata, protocol)
 
 
 def _check_present(store: ObjectStore, files: pa.Table, version: int) -> None:

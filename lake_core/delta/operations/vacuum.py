@@ -251,7 +251,9 @@ def _listed(snapshot: Snapshot, cutoff: int, run: Runner) -> pa.Table:
     recent = tombstones.filter(pc.greater(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))
     live = _inside(snapshot.files(snapshot.identity)["path"], store)
     needed = pa.chunked_array([*live.chunks, *_inside(recent["path"], store).chunks], pa.string())
-    return list_unknown(store, pa.chunked_array([*live.chunks, *removed.chunks], pa.string()), needed, run)
+    known = pa.chunked_array([*live.chunks, *removed.chunks], pa.string())
+    partition_columns = [name for pair in snapshot.metadata.partition_keys.items() for name in pair]
+    return list_unknown(store, known, needed, partition_columns, run)
 
 
 def _named(snapshot: Snapshot) -> pa.ChunkedArray:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from lake_core.delta.action_fields import PARTITION_VALUES
 from lake_core.delta.conflict import Reads
+from lake_core.delta.conform import without_new_voids
 from lake_core.delta.definition import check_partitioning
 from lake_core.delta.errors import SchemaMismatch
 from lake_core.delta.features import upgraded_for
@@ -117,7 +118,7 @@ def plan_append(snapshot: Snapshot, data: pa.Schema, now: int, schema_mode: Sche
         )
     metadata = _planned(snapshot.metadata, data, schema_mode)
     writer = _writer(snapshot, metadata, now)
-    writer.check_fits(data)
+    writer.check_fits(_fitted(data, metadata, schema_mode))
     return Write(snapshot, writer, _parameters("Append", metadata), "nothing")
 
 
@@ -171,7 +172,7 @@ def plan_overwrite(
         and not on_partitions_only(replace_where.predicate, metadata)
     ):
         writer = replace(writer, log_inserts=True)
-    writer.check_fits(data)
+    writer.check_fits(_fitted(data, metadata, schema_mode))
     return Write(snapshot, writer, parameters, "partitions" if dynamic else replace_where or "all")
 
 
@@ -197,6 +198,11 @@ def _planned(
         if (schema, columns) == (metadata.schema, metadata.partition_columns)
         else with_schema(metadata, schema, columns)
     )
+
+
+def _fitted(data: pa.Schema, metadata: Metadata, mode: SchemaMode | None) -> pa.Schema:
+    """Return the schema of the rows that have to fit: evolution leaves out new columns that have only nulls."""
+    return without_new_voids(data, metadata.arrow_schema) if mode == "merge" else data
 
 
 def _parameters(mode: str, metadata: Metadata) -> dict[str, str]:

@@ -57,6 +57,36 @@ def test_partitions_with_leading_underscores_are_data(store: MemoryStore, time_:
     assert table.to_arrow()["id"].to_pylist() == [3]
 
 
+@pytest.mark.parametrize("name", [".p", ".", "._", ". a", ".".ljust(60, "x")])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_partitions_with_leading_dots_are_data(store: MemoryStore, time_: Time, name: str, mapped: bool) -> None:
+    schema = pa.schema([("id", pa.int64()), (name, pa.string())])
+    properties = {"delta.enableChangeDataFeed": "true"} | ({"delta.columnMapping.mode": "name"} if mapped else {})
+    table = DeltaTable.create(store, schema, partition_by=[name], properties=properties, clock=time_)
+    table.append(pa.table({"id": [1, 2, 3], name: ["a", "b", "." * 250]}, schema=schema))
+    table.update({"id": "id + 1"}, "id > 2")
+    table.delete(f"`{name}` = 'a'")
+    folders = {key.rsplit("/", 1)[0] for key in stored_files(store)}
+    orphans = [f"{folder}/{new_name(0, changes=folder.startswith('_change_data'))}" for folder in sorted(folders)]
+    hidden = [".hidden=a/x.parquet", ".tmp/y.parquet", f"{min(folders, key=len)}/.crc"]
+    for key in [*orphans, *hidden]:
+        store.put(key, b"x")
+    time_.now += 8 * DAY
+    table.vacuum()
+    assert stored_files(store) == sorted([*live_paths(table), *hidden])
+    assert ids(table.to_arrow()) == [2, 4]
+
+
+def test_partitions_of_an_earlier_partitioning_with_leading_dots_are_data(store: MemoryStore, time_: Time) -> None:
+    schema = pa.schema([("id", pa.int64()), (".p", pa.string())])
+    table = DeltaTable.create(store, schema, partition_by=[".p"], clock=time_)
+    table.append(pa.table({"id": [1], ".p": ["a"]}, schema=schema))
+    table.overwrite(pa.table({"id": [2]}), schema_mode="overwrite", partition_by=[])
+    time_.now += 8 * DAY
+    table.vacuum()
+    assert stored_files(store) == live_paths(table)
+
+
 @pytest.mark.parametrize("mode", ["full", "lite"])
 def test_names_that_the_log_encodes(store: MemoryStore, time_: Time, mode: Any) -> None:
     table = create(store, time_, ["p"])
@@ -87,7 +117,7 @@ def test_a_path_that_decodes_to_a_live_file_does_not_remove_it(store: MemoryStor
         table,
         *map(
             remove,
-            [live.replace("part", "%70art"), f"{store.url()}/{live}", f"./{live}", f"x/../{live}", live.upper()],
+            [live.replace("part", "%70art"), f"{store.url()}/{live}", f"%2E/{live}", live.upper()],
         ),
     )
     time_.now += 8 * DAY
