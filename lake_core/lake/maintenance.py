@@ -59,7 +59,7 @@ class LakeMaintenance:
         refs = repository.refs()
         commit = resolve_commit(refs, repository.journal, ref or branch)
         view = repository.commit_state(commit, ref or branch).dataset(dataset)
-        derived_root = view.derived_root if view.format.derived_prefix else view.data_root
+        derived_root = view.derived_root if view.format.derived_prefix else view.checkout_store
         view.format.write_derived(view, derived_root, repository.clock(), due=True)
 
     def gc(
