@@ -259,6 +259,23 @@ def test_maintain_tables(lake: Lake) -> None:
     assert len(defs.assets) == 10
 
 
+def test_rename_or_delete_an_asset(lake: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.asset(metadata={"lake/path": "tables/orders"})
+    def orders() -> pa.Table:
+        return pa.table({"id": [1]})
+
+    from lake_orch import DeltaIOManager, LakeResource
+
+    resources = {"io_manager": DeltaIOManager(lake=LakeResource(root="lake"))}
+    assert dg.materialize([orders], resources=resources, instance=instance).success
+    with lake.session() as session:
+        session.create_delta("tables/old_orders", pa.schema([("id", pa.int64())]))
+    run_blocks("how-to/rename-or-delete-an-asset.md")["drop_old_orders"]()
+    assert rows(lake) == {"tables/orders": 1}
+    assert execute(instance, "how-to/rename-or-delete-an-asset.md").is_success, "the renamed asset takes the table over"
+    assert rows(lake) == {"tables/orders": 3}
+
+
 def test_backfill(lake: Lake, instance: dg.DagsterInstance) -> None:
     from lake_orch.jobs.backfill import merge_backfills
 
