@@ -28,4 +28,5 @@ def asset_options(
         "automation_condition": spec.automation_condition,
         "partitions_def": spec.partitions_def,
         "freshness_policy": spec.freshness_policy,
+        "output_required": not spec.skippable,
     }

@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations` here: components' fields are read as objects.
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
@@ -32,15 +33,25 @@ class RowCheck(dg.Model, dg.Resolvable):
         int, Field(ge=0, le=50), described("The most violating rows that the result shows; 0 for secret data.")
     ] = ROWS
 
-    def spec(self, key: dg.AssetKey) -> dg.AssetCheckSpec:
-        """Return the check spec of an asset. Raises InvalidDefinition for a blocking check of severity WARN."""
+    def spec(self, key: dg.AssetKey, partitions: dg.PartitionsDefinition[str] | None) -> dg.AssetCheckSpec:
+        """Return the check spec of an asset, whose results are of its partitions.
+
+        Raises InvalidDefinition for a blocking check of severity WARN.
+        """
         if self.blocking and self.severity != "ERROR":
             raise InvalidDefinition(
                 f"check {self.name!r} of {key.to_user_string()} is blocking, and of severity WARN: choose one"
             )
-        return dg.AssetCheckSpec(
-            self.name, asset=key, description=self.description or self.expression, blocking=self.blocking
-        )
+        with warnings.catch_warnings():
+            # Otherwise each project with such a check is told that Dagster's parameter is new.
+            warnings.simplefilter("ignore", dg.PreviewWarning)
+            return dg.AssetCheckSpec(
+                self.name,
+                asset=key,
+                description=self.description or self.expression,
+                blocking=self.blocking,
+                partitions_def=partitions,
+            )
 
     def result(self, key: dg.AssetKey, rows: int, broken: BrokenRows) -> dg.AssetCheckResult:
         """Return a check result with the number of rows that break the condition, and some of these rows."""
