@@ -9,17 +9,18 @@ Formats register their classes under the entry point group `lake_core.formats`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from lake_core.errors import LakeError
 from lake_core.store import ObjectStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from collections.abc import Set as AbstractSet
     from datetime import datetime
 
@@ -47,6 +48,31 @@ class DatasetConflict(LakeError):
     def __init__(self, message: str, *, kind: str) -> None:
         super().__init__(message)
         self.kind = kind
+
+
+class AtLeast(int):
+    """The size of a file of which only parts are named: it has these bytes at least."""
+
+    __slots__ = ()
+
+
+NOT_EMPTY = AtLeast(1)
+"""The size of a file of which none is recorded, and which is never empty."""
+
+Sizes: TypeAlias = "dict[str, int | None]"
+"""Sizes of objects in bytes by their keys, as a dataset's log records them. None if it records none."""
+
+
+def sizes_of(keys: Iterable[str]) -> Sizes:
+    """Return keys with the sizes that a format gives, as a mapping. A format that records none lists the keys alone."""
+    return dict(keys) if isinstance(keys, Mapping) else dict.fromkeys(keys)
+
+
+def add_sizes(sizes: Sizes, others: Iterable[tuple[str, int | None]]) -> None:
+    """Add sizes. What is recorded replaces what is not, and of the least sizes of a file the largest counts."""
+    for key, size in others:
+        known = sizes.get(key)
+        sizes[key] = size if known is None else max(known, size) if isinstance(size, AtLeast) else known
 
 
 class KeyClass(Enum):
@@ -336,7 +362,17 @@ class DatasetFormat(ABC):
 
     @abstractmethod
     def reachable(self, state: ObjectStore, since: int | None) -> Iterable[str]:
-        """List the UNIQUE keys that the states from version `since` to this one reach; only of this one for None."""
+        """List the UNIQUE keys that the states from version `since` to this one reach; only of this one for None.
+
+        A format whose log records the sizes of objects returns `Sizes`, so that `lake verify` compares them.
+        """
+
+    def content_problem(self, store: ObjectStore, key: str) -> str | None:
+        """Read a UNIQUE object, and return what is wrong with its content. Return None if it can be decoded.
+
+        By default, nothing is known about the content.
+        """
+        return None
 
     def superseded(self, state: ObjectStore, since: int) -> Iterable[str]:
         """List the UNIQUE keys that versions from `since` on reach, but the newest version of this state does not.
@@ -345,7 +381,7 @@ class DatasetFormat(ABC):
         after `since` alone.
         """
         newest = set(self.reachable(state, None))
-        return [key for key in self.reachable(state, since) if key not in newest]
+        return {key: size for key, size in sizes_of(self.reachable(state, since)).items() if key not in newest}
 
     def collectable(self, key: str) -> bool:
         """Return whether a UNIQUE object that nothing reaches is the format's own, and so garbage.

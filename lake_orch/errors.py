@@ -57,6 +57,10 @@ class NotALake(LakeOrchError):
     """An operation that needs a lake was called for a folder that is not a lake."""
 
 
+class OtherLake(LakeOrchError):
+    """A step writes into a second lake of whole runs, but a run has one session, in one lake. Nothing was written."""
+
+
 class SessionLost(LakeOrchError):
     """A run continues another run whose session is gone: start a new run of all steps."""
 

@@ -23,7 +23,7 @@ from lake_core.store import ObjectStore, open_store
 from lake_core.workspace import Assignment, CallNumbers, Workspace, open_workspace
 from lake_orch._dagster import StepExecutionContext
 from lake_orch.environment import from_environment
-from lake_orch.errors import NotALake
+from lake_orch.errors import NotALake, OtherLake
 from lake_orch.location import checked_path
 from lake_orch.runs.attempt import Attempt, RunOfStep, StepContext, current_step, partition_keys
 from lake_orch.runs.gathering import BACKFILL_TAG, gathering_branch
@@ -36,10 +36,10 @@ from lake_orch.runs.run_session import (
     from_tags,
     gate_of,
     inherited_session,
+    is_in_lake,
     open_run_session,
     publisher_of_parent,
     scope_of,
-    session_of,
 )
 from lake_orch.runs.steps import StepStates
 from lake_orch.runs.upstream import RunPlace, check_dependency_published
@@ -48,7 +48,7 @@ from lake_orch.tables.data import handlers_of_step
 from lake_orch.tables.handle import LakeTable
 from lake_orch.tables.own_table import own_path, own_table
 from lake_orch.tables.step_session import StepSession
-from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, PUBLISHER_TAG
+from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, PUBLISHER_TAG, ROOT_TAG
 
 if TYPE_CHECKING:
     from lake_core.icechunk import Repository
@@ -208,7 +208,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return gate_of(tags, self.gate)
 
     def run_session(self, instance: DagsterInstance, run: DagsterRun) -> RunSession | None:
-        """Return the session that a run writes into, or None if each asset is published on its own.
+        """Return the session of this lake that a run writes into, or None if each asset is published on its own.
 
         A run without the lake's executor opens the session here. Tearing down the run's resources publishes it.
         """
@@ -218,8 +218,11 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return session
 
     def _open_run_session(self, instance: DagsterInstance, run: DagsterRun) -> RunSession | None:
-        if (session := session_of(instance, run.run_id)) is not None:
-            return session
+        stored = instance.get_run_by_id(run.run_id) or run
+        if (session := from_tags(stored)) is not None:
+            if is_in_lake(stored, session, self.open() if self.is_lake() else None, self.root):
+                return session
+            return None
         if self._scope(instance, run) == "asset" and not self._continues_failed_run(instance, run):
             return None
         branch, publisher, gate = (
@@ -230,6 +233,17 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return open_run_session(
             instance, run, self.open(), branch=branch, root=self.root, publisher=publisher, gate=gate
         )
+
+    def _check_written_beside(self, instance: DagsterInstance, run: DagsterRun) -> None:
+        """Check that assets are published by themselves beside a session of another lake. Raises OtherLake."""
+        stored = instance.get_run_by_id(run.run_id) or run
+        if self.scope == "run" and self.is_lake() and from_tags(stored) is not None:
+            raise OtherLake(
+                f"run {run.run_id} is one session of the lake {stored.tags.get(ROOT_TAG)}, and a step writes into the "
+                f"lake {self.root}, whose scope is 'run' too: a run has one session, in one lake. Run the assets of "
+                "each lake in a job of their own, or give this lake scope='asset': then each of its assets is "
+                "published when its step succeeds"
+            )
 
     def place_of(self, instance: DagsterInstance, run: DagsterRun) -> RunPlace:
         """Return the branch that a run publishes to, and its session if it has one."""
@@ -246,7 +260,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return (
             run.parent_run_id is not None
             and self.is_lake()
-            and inherited_session(instance, run, self.open()) is not None
+            and inherited_session(instance, run, self.open(), self.root) is not None
         )
 
     def _scope(self, instance: DagsterInstance, run: DagsterRun) -> PublishScope:
@@ -255,11 +269,12 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     def assignment(self, attempt: Attempt) -> Assignment:
         """Return the assignment of an attempt: its target, and the identity of its writer.
 
-        Raises NotALake, RefNotFound, SessionNotFound.
+        Raises NotALake, RefNotFound, SessionNotFound, OtherLake.
         """
         session = self.run_session(attempt.instance, attempt.run)
         if session is not None:
             return attempt.assigned_to_session(self.root, self.open().get_session(session.id).record, session.epoch)
+        self._check_written_beside(attempt.instance, attempt.run)
         branch = self.branch_of(attempt.run.tags, attempt.instance)
         if self.is_lake():
             return attempt.assigned_to_branch(self.root, branch)
@@ -522,6 +537,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         stored = instance.get_run_by_id(run.run_id)
         session = None if stored is None else from_tags(stored)
         if stored is None or session is None or stored.tags.get(PUBLISHER_TAG) != "teardown":
+            return
+        if not is_in_lake(stored, session, self.open() if self.is_lake() else None, self.root):
             return
         if StepStates(instance, session.id).unfinished():
             return

@@ -1,4 +1,4 @@
-"""`lake ls, cat, head, import`: the contents of a ref, and imports from the lake's folder."""
+"""`lake ls, cat, head, import, drop`: the contents of a ref, imports from the lake's folder, and drops."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from lake_core.cli.context import Context, command
-from lake_core.cli.names import Location, LocationParam, Ref
+from lake_core.cli.names import Location, LocationParam, Ref, TablePath
 from lake_core.dataset import dataset_format
 from lake_core.delta import DeltaTable
 from lake_core.errors import AlreadyExists, InvalidKey, LakeError, NotFound
@@ -82,6 +82,28 @@ def _dataset_row(path: str, format: str) -> dict[str, Any]:
 
 def _file_row(meta: ObjectMeta) -> dict[str, Any]:
     return {"kind": "file", "name": meta.key, "size": meta.size, "modified": meta.last_modified}
+
+
+@click.command()
+@click.argument("path", type=TablePath())
+@click.option("--branch", "branch_name", default="main", show_default=True, type=Ref(), help="Where to drop it.")
+@click.option("-m", "--message", help="The message of the commit.")
+@command
+def drop(context: Context, path: str, branch_name: str, message: str | None) -> None:
+    """Drop a table, arrays or a pool. Older commits still have it, until `lake gc` deletes what they alone need.
+
+    `lake revert COMMIT` brings it back.
+    """
+    lake = context.open()
+    with lake.session(branch_name, message=message or f"Drop {path}") as session:
+        session.drop(path)
+    published = session.result
+    assert published is not None  # the session is published when its block ends
+    context.output.show(
+        published,
+        f"commit {published.commit[:12]} on {branch_name} dropped {path}: "
+        f"`lake revert {published.commit[:12]}` brings it back",
+    )
 
 
 @click.command()

@@ -119,7 +119,7 @@ def status(context: Context) -> None:
 
 for each in (
     *(refs.log, refs.show, refs.diff, refs.branch, refs.tag),
-    *(files.ls, files.cat, files.head, files.import_, sql, table, pool),
+    *(files.ls, files.cat, files.head, files.import_, files.drop, sql, table, pool),
     *(sessions.session, sessions.publish, sessions.merge, sessions.revert, sessions.cherry_pick),
     lakefs.export,
     *(maintenance.gc, maintenance.checkout, maintenance.adopt, maintenance.release),

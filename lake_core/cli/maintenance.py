@@ -84,13 +84,16 @@ def release(context: Context, dataset: str) -> None:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Only check that objects exist, without reading them.")
-@click.option("--full", is_flag=True, help="Read all objects, also those that were read before and are unchanged.")
+@click.option("--quick", is_flag=True, help="Only check that objects exist and have their sizes, without reading them.")
+@click.option(
+    "--full", is_flag=True, help="Read all objects: decode the files of datasets, and read again what was read before."
+)
 @command
 def verify(context: Context, quick: bool, full: bool) -> None:
-    """Check that all reachable objects exist. Their bytes must match the hashes in their names.
+    """Check that all reachable objects exist, with the sizes that the lake and its datasets record.
 
-    Objects that an earlier run has read, and that were not written since, are read again only with --full.
+    Objects that are named by hashes must match them; those that an earlier run has read, and that were not written
+    since, are read again only with --full. --full also decodes the files of tables, arrays and pools.
     """
     if quick and full:
         raise click.UsageError("--quick reads nothing and --full reads everything: choose one")
@@ -102,7 +105,8 @@ def verify(context: Context, quick: bool, full: bool) -> None:
             progress(phase, count)
 
         problems = context.open().maintenance.verify(hashes=not quick, full=full, progress=tell)
-    lines = [f"{each.kind}: {each.key}: {each.detail}" for each in problems] or ["every object is there"]
+    whole = "every object is there, and can be read" if full else "every object is there"
+    lines = [f"{each.kind}: {each.key}: {each.detail}" for each in problems] or [whole]
     if unread := counts.get("not read again"):
         objects = count_of(unread, "object")
         lines.append(f"{objects} read before and unchanged since: not read again. `lake verify --full` reads all")

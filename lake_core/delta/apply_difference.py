@@ -9,6 +9,7 @@ a table that was dropped, rewritten or made append-only in the meantime.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from lake_core.dataset import (
     Applied,
     ApplyContext,
     DatasetConflict,
+    Sizes,
 )
 from lake_core.delta.action import SetTransaction
 from lake_core.delta.action_fields import ADD_FIELDS
@@ -48,7 +50,7 @@ from lake_core.delta.transaction import Operation, commit_info, encode_operation
 from lake_core.errors import ObjectMissing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from lake_core.delta.snapshot import Snapshot
     from lake_core.expression import Predicate
@@ -564,8 +566,10 @@ def _references(operation: Operation, state: Snapshot, changes: Sequence[dict[st
     return [*keys, *data_keys(paths, state.store).to_pylist()]
 
 
-def reached_keys(files: pa.Table, store: ObjectStore) -> Iterator[str]:
-    """Yield the keys of data files and of their deletion vectors. `files` has path, and deletionVector if present."""
-    yield from data_keys(files["path"], store).to_pylist()
-    if "deletionVector" in files.column_names and files["deletionVector"].null_count < len(files):
-        yield from vector_keys(files, store)
+def reached_keys(files: pa.Table, store: ObjectStore) -> Sizes:
+    """Return the keys of data files and of their deletion vectors, with their sizes.
+
+    `files` has path, and size and deletionVector if present.
+    """
+    sizes = files["size"].to_pylist() if "size" in files.column_names else repeat(None, len(files))
+    return {**dict(zip(data_keys(files["path"], store).to_pylist(), sizes, strict=True)), **vector_keys(files, store)}

@@ -26,6 +26,8 @@ from lake_core.dataset import (
     DatasetStore,
     KeyClass,
     ReadCheck,
+    Sizes,
+    add_sizes,
 )
 from lake_core.delta.action_fields import DELETION_VECTOR
 from lake_core.delta.apply_difference import (
@@ -43,6 +45,8 @@ from lake_core.delta.commit_file import change_files, parse_run, single_actions
 from lake_core.delta.commit_range import CommitRange, log_etag, shared_version
 from lake_core.delta.commit_time import CommitTimes
 from lake_core.delta.comparison import compare
+from lake_core.delta.content import parquet_problem
+from lake_core.delta.deletion_vector import vector_file_problem
 from lake_core.delta.errors import ConcurrentModification, CorruptCommit, VersionNotFound
 from lake_core.delta.features import MANAGED, supported_features
 from lake_core.delta.file_name import is_own_name
@@ -269,31 +273,40 @@ class DeltaFormat(DatasetFormat):
         if due or (snapshot.version and snapshot.version % checkpoint_interval(snapshot.metadata.configuration) == 0):
             write_checkpoint(snapshot, now_ms(lambda: now), derived_root)
 
-    def reachable(self, state: ObjectStore, since: int | None) -> Iterator[str]:
-        """Yield the data files, deletion vectors and change files of the versions from `since` on."""
+    def reachable(self, state: ObjectStore, since: int | None) -> Sizes:
+        """Return the data files, deletion vectors and change files of the versions from `since` on."""
         latest = self.snapshot(state)
-        yield from reached_keys(latest.files(["path", "deletionVector"]), state)
+        sizes = reached_keys(latest.files(["path", "size", "deletionVector"]), state)
         first = latest.version if since is None else min(since, latest.version)
-        yield from _named_keys(state, first, range(first + 1, latest.version + 1))
+        _add_named(sizes, state, first, range(first + 1, latest.version + 1))
+        return sizes
 
-    def superseded(self, state: ObjectStore, since: int) -> Iterator[str]:
-        """Yield the keys that the commits after `since` remove for good, and the change files of all but the newest.
+    def superseded(self, state: ObjectStore, since: int) -> Sizes:
+        """Return the keys that the commits after `since` remove for good, and the change files of all but the newest.
 
         A file of an earlier version is either still in the table, or a later commit removed it.
         """
         versions = newer_versions(state, since)
         if versions is None:
             raise VersionNotFound(f"the log of {state.url()} does not go on from version {since}")
-        keys: set[str] = set()
+        sizes: Sizes = {}
+        added: Sizes = {}
+        """Everything that was added: removals need not have sizes."""
         for version, data in _commits(state, versions):
             adds, removes = _file_keys([(version, data)], state)
-            keys.update(removes)
-            keys.difference_update(adds)
-        yield from keys
+            add_sizes(added, adds.items())
+            add_sizes(sizes, ((key, added.get(key) if size is None else size) for key, size in removes.items()))
+            for key in adds:
+                sizes.pop(key, None)
         with suppress(NotFound):  # cleaned up before the table came into the lake
-            yield from _change_keys(since, bytes(state.get(commit_key(since))), state)
+            add_sizes(sizes, _change_keys(since, bytes(state.get(commit_key(since))), state))
         for version, data in _commits(state, versions[:-1]):
-            yield from _change_keys(version, data, state)
+            add_sizes(sizes, _change_keys(version, data, state))
+        return sizes
+
+    def content_problem(self, store: ObjectStore, key: str) -> str | None:
+        """Decode all pages of a Parquet file, with their checksums if they have any, or all deletion vectors."""
+        return vector_file_problem(bytes(store.get(key))) if key.endswith(".bin") else parquet_problem(store, key)
 
     def collectable(self, key: str) -> bool:
         """Return whether this writer named the file, as for vacuum. Other files may be another program's."""
@@ -355,24 +368,25 @@ def _commits(store: ObjectStore, versions: Sequence[int]) -> Iterator[tuple[int,
             yield version, bytes(body)
 
 
-def _named_keys(store: ObjectStore, since: int, versions: Sequence[int]) -> Iterator[str]:
-    """Yield the keys of all files that the commits of these versions name, and of the change files of `since`."""
+def _add_named(sizes: Sizes, store: ObjectStore, since: int, versions: Sequence[int]) -> None:
+    """Add all files that the commits of these versions name, and the change files of `since`."""
     with suppress(NotFound):  # cleaned up before the table came into the lake
-        yield from _change_keys(since, bytes(store.get(commit_key(since))), store)
+        add_sizes(sizes, _change_keys(since, bytes(store.get(commit_key(since))), store))
     commits = _commits(store, versions)
     while part := list(islice(commits, _PARSED)):
-        for keys in _file_keys(part, store):
-            yield from keys
+        for named in _file_keys(part, store):
+            add_sizes(sizes, named.items())
         for version, data in part:
-            yield from _change_keys(version, data, store)
+            add_sizes(sizes, _change_keys(version, data, store))
 
 
-def _change_keys(version: int, data: bytes, store: ObjectStore) -> Iterator[str]:
-    """Yield the keys of the change files that a commit names."""
-    yield from data_keys(change_files(version, data, ())["path"], store).to_pylist()
+def _change_keys(version: int, data: bytes, store: ObjectStore) -> Iterator[tuple[str, int | None]]:
+    """Return the keys and sizes of the change files that a commit names."""
+    files = change_files(version, data, ())
+    return zip(data_keys(files["path"], store).to_pylist(), files["size"].to_pylist(), strict=True)
 
 
-def _file_keys(commits: Sequence[tuple[int, bytes]], store: ObjectStore) -> tuple[Iterator[str], Iterator[str]]:
+def _file_keys(commits: Sequence[tuple[int, bytes]], store: ObjectStore) -> tuple[Sizes, Sizes]:
     """Return the keys of the data files and deletion vectors that commits add, and of those that they remove.
 
     Raises CorruptCommit, MalformedAction.
@@ -388,7 +402,7 @@ def _file_keys(commits: Sequence[tuple[int, bytes]], store: ObjectStore) -> tupl
 
 def _small_actions(commits: Sequence[tuple[int, bytes]], kind: str) -> pa.Table | None:
     """Parse the file actions of small commits line by line. Return None if one is not valid."""
-    fields = pa.schema([("path", pa.string()), ("deletionVector", DELETION_VECTOR)])
+    fields = pa.schema([("path", pa.string()), ("size", pa.int64()), ("deletionVector", DELETION_VECTOR)])
     try:
         actions = [
             {name: action.get(name) for name in fields.names}

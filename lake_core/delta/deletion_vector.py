@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyroaring
 
+from lake_core.dataset import AtLeast, Sizes, add_sizes
 from lake_core.delta.errors import CorruptDeletionVector, DeletionVectorMissing, PathOutsideTable
 from lake_core.delta.path import data_key, locate
 from lake_core.errors import NotFound
@@ -85,26 +86,55 @@ def _body(roots: Sequence[ObjectStore], descriptor: Mapping[str, Any]) -> bytes:
     return body
 
 
-def vector_keys(files: pa.Table, store: ObjectStore) -> set[str]:
+def vector_keys(files: pa.Table, store: ObjectStore) -> Sizes:
     """Return the keys, under the table's root, of the files that hold the deletion vectors of file actions.
+
+    Each has the size up to the last vector that is named.
 
     Raises CorruptDeletionVector for a vector without a valid file name: its file must not be taken for an orphan.
     """
     if "deletionVector" not in files.column_names or files["deletionVector"].null_count == len(files):
-        return set()
-    keys = set()
+        return {}
+    keys: Sizes = {}
     for vector in files["deletionVector"].drop_null().to_pylist():
         kind, text = vector["storageType"], vector["pathOrInlineDv"]
         try:
             if kind == "u":
-                keys.add(_relative_key(text))
+                key = _relative_key(text)
             elif kind == "p":
-                keys.add(data_key(text, store))
+                key = data_key(text, store)
+            else:
+                continue
+            add_sizes(keys, [(key, _end(vector))])
         except PathOutsideTable:
             continue  # another table's
         except (ValueError, TypeError) as error:
             raise CorruptDeletionVector(f"deletion vector {kind}{text!r} names no file: {error}") from None
     return keys
+
+
+def _end(descriptor: Mapping[str, Any]) -> AtLeast | None:
+    """Return where a vector ends in its file, after its length, its bytes and its checksum."""
+    size = descriptor["sizeInBytes"]
+    return None if size is None else AtLeast((descriptor["offset"] or 0) + 4 + size + 4)
+
+
+def vector_file_problem(data: bytes) -> str | None:
+    """Return what is wrong with a file of deletion vectors, of which each has a length and a checksum."""
+    if data[:1] != b"\x01":
+        return "it does not begin with the version of a file of deletion vectors"
+    at = 1
+    while at < len(data):
+        if at + 8 > len(data):
+            return f"it ends inside the deletion vector at byte {at}"
+        (size,) = struct.unpack_from(">i", data, at)
+        if size < 0 or at + 8 + size > len(data):
+            return f"it ends inside the deletion vector at byte {at}"
+        (checksum,) = struct.unpack_from(">I", data, at + 4 + size)
+        if zlib.crc32(data[at + 4 : at + 4 + size]) != checksum:
+            return f"the checksum of the deletion vector at byte {at} is wrong"
+        at += 8 + size
+    return None
 
 
 def _relative_key(text: str) -> str:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lake_core.dataset import (
+    NOT_EMPTY,
     NOTHING,
     Applied,
     ApplyContext,
+    AtLeast,
     DatasetComparison,
     DatasetConflict,
     DatasetFormat,
@@ -19,6 +21,7 @@ from lake_core.dataset import (
     KeyClass,
     NodeChange,
     ReadCheck,
+    Sizes,
 )
 from lake_core.errors import NotFound
 from lake_core.icechunk import refs
@@ -36,23 +39,29 @@ from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.config_file import CONFIG_KEY, decode_config, encode_config
 from lake_core.icechunk.dataset_repository import DatasetRepository
 from lake_core.icechunk.difference import Difference, difference
-from lake_core.icechunk.errors import InvalidRefName
+from lake_core.icechunk.errors import IcechunkError, InvalidRefName
+from lake_core.icechunk.file_header import FileType, decode_file, zstd_problem
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id, encode_ids
 from lake_core.icechunk.refs import MAIN, RefKind, encode_ref, ref_key
 from lake_core.icechunk.repository import Repository
 from lake_core.icechunk.repository_layout import SPEC_V2_KEY, check_spec_version, incompatibility
-from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
+from lake_core.icechunk.snapshot import ArrayNode, ManifestFileInfo, Node, Snapshot
 from lake_core.icechunk.zarr_import import import_zarr
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     from lake_core.store import ObjectStore
     from lake_core.txn import Txn
 
 _UNIQUE = re.compile(rf"(?:{SNAPSHOTS}|{MANIFESTS}|{TRANSACTIONS}|{CHUNKS})[0-9A-HJKMNP-TV-Z]{{20}}")
+_FILE_TYPES = {
+    SNAPSHOTS: FileType.SNAPSHOT,
+    MANIFESTS: FileType.MANIFEST,
+    TRANSACTIONS: FileType.TRANSACTION_LOG,
+}
 _REF = re.compile(r"refs/(?:branch|tag)\.[^/]+/ref\.json(?:\.deleted)?")
 _MAIN = ref_key(RefKind.BRANCH, MAIN)
 
@@ -205,7 +214,7 @@ class IcechunkFormat(DatasetFormat):
 
     # Garbage
 
-    def reachable(self, state: ObjectStore, since: int | None) -> Iterator[str]:
+    def reachable(self, state: ObjectStore, since: int | None) -> Sizes:
         """List the snapshots and transaction logs of all history, and the newest snapshot's manifests and chunks.
 
         The history is reachable, because plain readers walk it. So are all chunks of branches and tags that other
@@ -213,11 +222,10 @@ class IcechunkFormat(DatasetFormat):
         """
         if not state.versioned and incompatibility(state) is not None:
             # Another client has upgraded the folder. What it reaches is only in files that are not read here.
-            yield from (meta.key for meta in state.list() if _UNIQUE.fullmatch(meta.key))
-            return
+            return {meta.key: None for meta in state.list() if _UNIQUE.fullmatch(meta.key)}
         assets = AssetManager(state)
         snapshot_ids: set[bytes] = set()
-        manifests: set[bytes] = set()
+        manifests: dict[bytes, ManifestFileInfo] = {}
         for kind in () if state.versioned else RefKind:
             for name in refs.list_names(state, kind) - {MAIN if kind is RefKind.BRANCH else ""}:
                 for snapshot in ancestry(assets, refs.lookup(state, kind, name).snapshot_id):
@@ -226,11 +234,30 @@ class IcechunkFormat(DatasetFormat):
         tip = refs.lookup(state, RefKind.BRANCH, MAIN).snapshot_id
         manifests.update(assets.snapshot(tip).manifest_files)
         snapshot_ids.update(snapshot.snapshot_id for snapshot in ancestry(assets, tip))
+        sizes: Sizes = {}
         for snapshot_id in sorted(snapshot_ids):
-            yield SNAPSHOTS + encode_id(snapshot_id)
+            sizes[SNAPSHOTS + encode_id(snapshot_id)] = NOT_EMPTY
             if snapshot_id != INITIAL_SNAPSHOT:
-                yield TRANSACTIONS + encode_id(snapshot_id)
-        yield from _manifest_objects(assets, manifests)
+                sizes[TRANSACTIONS + encode_id(snapshot_id)] = NOT_EMPTY
+        for manifest_id in sorted(manifests):
+            sizes[MANIFESTS + encode_id(manifest_id)] = manifests[manifest_id].size_bytes
+        sizes.update(_chunk_objects(assets, manifests))
+        return sizes
+
+    def content_problem(self, store: ObjectStore, key: str) -> str | None:
+        """Decode a snapshot, a manifest or a transaction log, or the zstd frame of a chunk.
+
+        A chunk that is no zstd frame is only read: Icechunk records no checksum for it.
+        """
+        data = bytes(store.get(key))
+        for folder, type in _FILE_TYPES.items():
+            if key.startswith(folder):
+                try:
+                    decode_file(data, type, key)
+                except IcechunkError as error:
+                    return str(error)
+                return None
+        return zstd_problem(data)
 
     def incompatibility(self, store: ObjectStore) -> str | None:
         """Return that another client has upgraded the repository to version 2 of the specification, if so."""
@@ -368,11 +395,16 @@ def _kind(node: Node) -> Any:
     return "array" if isinstance(node, ArrayNode) else "group"
 
 
-def _manifest_objects(assets: AssetManager, manifests: set[bytes]) -> Iterator[str]:
-    """Yield manifests, and the chunk objects that they refer to."""
-    native = [np.empty((0, 12), np.uint8)]
+def _chunk_objects(assets: AssetManager, manifests: Iterable[bytes]) -> Iterator[tuple[str, int]]:
+    """Yield the chunk objects that manifests refer to, with the bytes that they have at least."""
+    ids, ends = [np.empty((0, 12), np.uint8)], [np.empty(0, np.uint64)]
     for manifest_id in sorted(manifests):
-        yield MANIFESTS + encode_id(manifest_id)
-        native += (array.native_chunks().chunk_id for array in assets.manifest(manifest_id).arrays())
-    for identifier in encode_ids(np.unique(np.concatenate(native), axis=0)):
-        yield CHUNKS + identifier
+        for array in assets.manifest(manifest_id).arrays():
+            native = array.native_chunks()
+            ids.append(native.chunk_id)
+            ends.append(native.offset + native.length)
+    unique, inverse = np.unique(np.concatenate(ids), axis=0, return_inverse=True)
+    least = np.zeros(len(unique), np.uint64)
+    np.maximum.at(least, inverse.reshape(-1), np.concatenate(ends))
+    for identifier, end in zip(encode_ids(unique), least.tolist(), strict=True):
+        yield CHUNKS + identifier, AtLeast(end)

@@ -99,3 +99,15 @@ def _decompress(data: bytes, path: str) -> bytes:
     if len(text) > limit:
         raise DamagedObject(path, f"it decompresses to more than {limit} bytes")
     return text
+
+
+def zstd_problem(data: bytes) -> str | None:
+    """Return what is wrong with data that begins with a zstd frame. Return None for other data."""
+    if data[: len(_ZSTD_MAGIC)] != _ZSTD_MAGIC:
+        return None
+    frame = zstandard.ZstdDecompressor().decompressobj()
+    try:
+        frame.decompress(data)
+    except (zstandard.ZstdError, MemoryError) as error:
+        return f"it does not decompress ({error})"
+    return None if frame.eof else "it ends inside its zstd frame"

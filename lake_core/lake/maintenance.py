@@ -59,7 +59,7 @@ class LakeMaintenance:
         refs = repository.refs()
         commit = resolve_commit(refs, repository.journal, ref or branch)
         view = repository.commit_state(commit, ref or branch).dataset(dataset)
-        derived_root = view.derived_root if view.format.derived_prefix else view.data_root
+        derived_root = view.derived_root if view.format.derived_prefix else view.checkout_store
         view.format.write_derived(view, derived_root, repository.clock(), due=True)
 
     def gc(
@@ -91,14 +91,15 @@ class LakeMaintenance:
     ) -> list[Problem]:
         """List the problems of the lake.
 
-        Problems are objects that are missing, objects whose bytes do not match the hash in their name, and logs of main
-        that are not checked out. Every object that a live state refers to is looked up. Content is read and hashed
-        once: an object that an earlier call read is not read again unless it was written since. So bytes that decay in
-        the store after that are found only with `full`.
+        Problems are objects that are missing, that have another size than the lake or a dataset's log records, or
+        whose bytes do not match the hash in their name, and logs of main that are not checked out, or damaged in their
+        folder. Every object that a live state refers to is looked up. Content is read and hashed once: an object that
+        an earlier call read is not read again unless it was written since. So bytes that decay in the store after that
+        are found only with `full`, which also decodes the files of datasets.
 
         Args:
-            hashes: Whether to read content, instead of only checking that it exists.
-            full: Whether to read all content, also what was read before.
+            hashes: Whether to read content, instead of only checking that it exists in its size.
+            full: Whether to read all content: what was read before, and the files of datasets.
             progress: Called with a phase and a count; at the end with `not read again` and a number of objects.
             run: Calls the tasks that compare old states, and that read content. By default they run in this process.
         """

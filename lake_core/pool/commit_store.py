@@ -187,13 +187,13 @@ class CommitStore:
             self._apply(state.objects, change.commit.id, change.actions)
         return CommitSnapshot(state.objects, state.has_others or any(change.has_others for change in chain))
 
-    def objects_since(self, tip: str, oldest: str) -> set[str]:
-        """Return the ids of the data objects as of each commit from `oldest` to `tip`. Raises DamagedLake."""
-        objects = set(self.objects(oldest))
+    def objects_since(self, tip: str, oldest: str) -> dict[str, DataObject]:
+        """Return the data objects as of each commit from `oldest` to `tip`. Raises DamagedLake."""
+        objects = dict(self.objects(oldest))
         for change in self.changes(tip):
             if change.commit.id == oldest:
                 break
-            objects.update(change.added)
+            objects.update((each.object.id, each.object) for each in change.actions if isinstance(each, AddObject))
         return objects
 
     def _snapshot(self, id: str) -> CommitSnapshot | None:

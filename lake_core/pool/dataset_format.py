@@ -9,11 +9,13 @@ dataset is entry n + 1 of the journal of the pool's branches: entries count from
 from __future__ import annotations
 
 import re
+from io import BufferedReader
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from lake_core.clock import system_clock
 from lake_core.dataset import (
+    NOT_EMPTY,
     Applied,
     ApplyContext,
     DatasetComparison,
@@ -22,6 +24,7 @@ from lake_core.dataset import (
     DatasetStore,
     KeyClass,
     ReadCheck,
+    Sizes,
 )
 from lake_core.journal.errors import CorruptEntry
 from lake_core.journal.pointer import read_head
@@ -46,13 +49,15 @@ from lake_core.pool.dataset_state import (
     new_pool_id,
     tail_key,
 )
-from lake_core.pool.errors import NoSuchPool, OwnedByLake
+from lake_core.pool.errors import InvalidZng, NoSuchPool, OwnedByLake
 from lake_core.pool.ksuid import NIL
 from lake_core.pool.lake import MAGIC_KEY, PoolLake
 from lake_core.pool.marked_writes_of import marked_writes
 from lake_core.pool.marker import rising
 from lake_core.pool.pool import Pool
 from lake_core.pool.read_set import EVERYTHING, read_set
+from lake_core.pool.zng.reader import read_payloads
+from lake_core.store.object_file import ObjectFile
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -319,7 +324,7 @@ class PoolFormat(DatasetFormat):
 
     # Garbage
 
-    def reachable(self, state: ObjectStore, since: int | None) -> Iterator[str]:
+    def reachable(self, state: ObjectStore, since: int | None) -> Sizes:
         """List the commits of the whole history, and the data objects of the versions.
 
         The history is reachable, because plain readers walk it. So are all objects of branches and pools that other
@@ -331,18 +336,31 @@ class PoolFormat(DatasetFormat):
         branches = read_state(journal)
         first = branches if since is None else journal.state_at(min(since + 1, branches.number))
         tips = {branch_of(branches, MAIN).commit: branch_of(first, MAIN).commit}
+        sizes: Sizes = {}
         if not state.versioned:
             tips |= {branch.commit: branch.commit for branch in branches.values() if branch.name != MAIN}
             for folder in state.list_folders():
                 if re.fullmatch(_KSUID, folder) and folder != pool.id:
-                    yield from (
-                        meta.key for meta in state.list(f"{folder}/") if self.key_class(meta.key) is KeyClass.UNIQUE
-                    )
+                    metas = state.list(f"{folder}/")
+                    sizes.update((meta.key, None) for meta in metas if self.key_class(meta.key) is KeyClass.UNIQUE)
         for tip in tips:
-            yield from _commit_keys(state, commits, tip)
-        for id in sorted({id for tip, oldest in tips.items() for id in commits.objects_since(tip, oldest)}):
-            yield data_key(pool.id, id)
-            yield seek_index_key(pool.id, id)
+            sizes.update((key, NOT_EMPTY) for key in _commit_keys(state, commits, tip))
+        for each in (each for tip, oldest in tips.items() for each in commits.objects_since(tip, oldest).values()):
+            sizes[data_key(pool.id, each.id)] = each.size
+            sizes[seek_index_key(pool.id, each.id)] = NOT_EMPTY
+        return sizes
+
+    def content_problem(self, store: ObjectStore, key: str) -> str | None:
+        """Decode the frames of values and types of an object that this package reads."""
+        if not _OBJECT.fullmatch(key):
+            return None
+        try:
+            with BufferedReader(ObjectFile(store, key)) as file:
+                for _ in read_payloads(file):
+                    pass
+        except InvalidZng as error:
+            return str(error)
+        return None
 
     def write_derived(
         self, state: ObjectStore, derived_root: ObjectStore, now: dt.datetime, *, due: bool = False

@@ -28,6 +28,5 @@ def asset_options(
         "automation_condition": spec.automation_condition,
         "partitions_def": spec.partitions_def,
         "freshness_policy": spec.freshness_policy,
-        # What may be left out may also not be written.
         "output_required": not spec.skippable,
     }

@@ -10,7 +10,7 @@ import dagster as dg
 from pydantic import Field
 
 from lake_orch.components.asset_options import asset_options
-from lake_orch.components.partition_mapping import PartitionMapping
+from lake_orch.components.partition_mappings import PartitionMappingSettings
 from lake_orch.components.references import described
 
 _OF_ARRAYS = ("sel", "chunks", "snapshot")
@@ -42,7 +42,8 @@ class DatasetInput(dg.Model, dg.Resolvable):
         Literal["last run"] | None, described("Load what was added to a pool since the asset's last run.")
     ] = None
     pool_commit: Annotated[str | None, described("A commit of the pool to load.")] = None
-    partition_mapping: PartitionMapping = None
+
+    partition_mapping: PartitionMappingSettings = None
 
     def of_other_formats(self) -> Mapping[str, str]:
         """Return the settings that tables do not have, and the formats that have them."""
@@ -54,8 +55,12 @@ class DatasetInput(dg.Model, dg.Resolvable):
         names = ("where", "ref", "version", *_OF_ARRAYS, *_OF_POOLS)
         values = {"columns": self.columns, **{f"lake/{name}": getattr(self, name) for name in names}}
         metadata = {name: value for name, value in values.items() if value is not None}
-        options = {} if kind is None else {"dagster_type": kind}
-        return dg.AssetIn(key=self.asset or key, metadata=metadata, partition_mapping=self.partition_mapping, **options)
+        return dg.AssetIn(
+            key=self.asset or key,
+            metadata=metadata,
+            partition_mapping=self.partition_mapping,
+            **({} if kind is None else {"dagster_type": kind}),
+        )
 
 
 class DatasetComponent(dg.Component, dg.Model, dg.Resolvable):

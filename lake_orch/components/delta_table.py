@@ -158,6 +158,11 @@ class DeltaTableComponent(DatasetComponent):
         }
 
     def _check(self, metadata: Mapping[str, Any]) -> None:
+        if self.asset.skippable and (self.function is None or self.checks):
+            reason = "with checks the rows are always written" if self.checks else "a query always has rows"
+            raise InvalidDefinition(
+                f"{self._subject} is skippable, which has no effect here, because {reason}: leave it out"
+            )
         TableSettings.parse(self.asset.key.path, metadata, self._subject)
         if self.asset.partitions_def is not None and "partition_expr" not in metadata:
             raise InvalidDefinition(
@@ -165,8 +170,8 @@ class DeltaTableComponent(DatasetComponent):
             )
 
     def _options(self, kinds: Sequence[str]) -> dict[str, Any]:
-        specs = [check.spec(self.asset.key, self.asset.partitions_def) for check in self.checks]
-        return {**super()._options(kinds), "check_specs": specs}
+        checks = [check.spec(self.asset.key, self.asset.partitions_def) for check in self.checks]
+        return {**super()._options(kinds), "check_specs": checks}
 
     # From a query
 
@@ -190,9 +195,11 @@ class DeltaTableComponent(DatasetComponent):
             raise InvalidDefinition(
                 f"{' and '.join(twice)} in the SQL of {self._subject} are the same asset: name it once, and use aliases"
             )
-        if self.asset.key in keys.values():
+        own = next((table for table, key in keys.items() if key == self.asset.key), None)
+        if own is not None and self._input(own).partition_mapping is None:
             raise InvalidDefinition(
-                f"the SQL of {self._subject} reads the table that it writes: name another, or merge rows into it"
+                f"the SQL of {self._subject} reads the table that it writes: name another, merge rows into it, or "
+                f"give the input {own!r} a partition_mapping, such as one to the partition before"
             )
         if query.parameters and self.asset.partitions_def is None:
             raise InvalidDefinition(

@@ -104,6 +104,8 @@ class CheckLimits(dg.Model, dg.Resolvable):
           compaction: "0 3 * * *"
           checkpoint: "0 * * * *"
           vacuum: "0 4 * * 0"
+          garbage_collection: "0 5 * * 0"   # deletes in a lake, where vacuum only ends retention; leave out without one
+          session_reaper: "*/30 * * * *"
         """
     )
 )

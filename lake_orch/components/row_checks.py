@@ -33,8 +33,8 @@ class RowCheck(dg.Model, dg.Resolvable):
         int, Field(ge=0, le=50), described("The most violating rows that the result shows; 0 for secret data.")
     ] = ROWS
 
-    def spec(self, key: dg.AssetKey, partitions_def: dg.PartitionsDefinition[Any] | None = None) -> dg.AssetCheckSpec:
-        """Return the check spec of an asset. Each of the asset's partitions has a result of its own.
+    def spec(self, key: dg.AssetKey, partitions: dg.PartitionsDefinition[str] | None) -> dg.AssetCheckSpec:
+        """Return the check spec of an asset, whose results are of its partitions.
 
         Raises InvalidDefinition for a blocking check of severity WARN.
         """
@@ -43,14 +43,14 @@ class RowCheck(dg.Model, dg.Resolvable):
                 f"check {self.name!r} of {key.to_user_string()} is blocking, and of severity WARN: choose one"
             )
         with warnings.catch_warnings():
-            # Dagster calls partitions of checks a preview.
+            # Otherwise each project with such a check is told that Dagster's parameter is new.
             warnings.simplefilter("ignore", dg.PreviewWarning)
             return dg.AssetCheckSpec(
                 self.name,
                 asset=key,
                 description=self.description or self.expression,
                 blocking=self.blocking,
-                partitions_def=partitions_def,
+                partitions_def=partitions,
             )
 
     def result(self, key: dg.AssetKey, rows: int, broken: BrokenRows) -> dg.AssetCheckResult:

@@ -90,15 +90,23 @@ def reap(lake: LakeResource, instance: dg.DagsterInstance, alert: Alert | None =
 
 
 def lake_session_reaper(
-    key: str | Sequence[str] | dg.AssetKey = "lake_session_reaper", *, alert: Alert | None = None, **options: Any
+    key: str | Sequence[str] | dg.AssetKey = "lake_session_reaper",
+    *,
+    alert: Alert | None = None,
+    needs_lake: bool = True,
+    **options: Any,
 ) -> dg.AssetsDefinition:
     """Make an asset that fails the open sessions of ended runs, and expires sessions past their time.
 
     It works without sensors and after a daemon outage. Give it a schedule, such as
-    `automation_condition=dg.AutomationCondition.on_cron("*/30 * * * *")`. `options` are those of `@dg.asset`.
+    `automation_condition=dg.AutomationCondition.on_cron("*/30 * * * *")`. With `needs_lake=False` it does nothing if
+    the root is a folder of plain tables, which has no sessions. `options` are those of `@dg.asset`.
     """
 
     def reaper(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[Any]:
+        if not (needs_lake or lake.is_lake()):
+            context.log.info(f"{lake.root} is a folder of plain tables, which has no sessions")
+            return dg.MaterializeResult(metadata={"lake/due": False})
         outcomes = reap(lake, context.instance, alert)
         counts = {
             f"lake/{outcome}": sum(session_outcome.outcome == outcome for session_outcome in outcomes)

@@ -195,7 +195,8 @@ def lake_session_check(key: dg.AssetKey, *, most: int = 0) -> dg.AssetChecksDefi
     """Make a check that warns of sessions of failed runs that no run has resumed."""
 
     def stale_sessions(lake: LakeResource) -> dg.AssetCheckResult:
-        failed = [record.id for record in lake.open().list_sessions() if record.state == "failed"]
+        sessions = lake.open().list_sessions() if lake.is_lake() else ()
+        failed = [record.id for record in sessions if record.state == "failed"]
         return dg.AssetCheckResult(
             passed=len(failed) <= most,
             severity=dg.AssetCheckSeverity.WARN,

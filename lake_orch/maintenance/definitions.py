@@ -30,9 +30,10 @@ LAKE_TASKS = ("garbage_collection", "session_reaper")
 TASKS = (*TABLE_TASKS, *ARRAY_TASKS, *POOL_TASKS, HEALTH, *LAKE_TASKS)
 DEFAULT_TASKS: Mapping[TargetFormat, Sequence[str]] = {
     "delta": ("compaction", "checkpoint", "vacuum"),
-    "icechunk": ("manifest_rewrite", "snapshot_expiry", "garbage_collection"),
+    "icechunk": ("manifest_rewrite", "snapshot_expiry"),
     "pool": tuple(POOL_TASKS),
 }
+"""Those of each format, before `LAKE_TASKS`."""
 _TASKS_OF: Mapping[TargetFormat, Mapping[str, Task]] = {
     "delta": TABLE_TASKS,
     "icechunk": ARRAY_TASKS,
@@ -74,8 +75,9 @@ def lake_maintenance(
         arrays: Icechunk repositories, named in the same ways.
         pools: Pools, named in the same ways.
         tasks: Some of `TASKS`. Each is for tables, for arrays, for pools or for the lake. A mapping gives each its own
-            cron schedule. The default is compaction, checkpoint and vacuum for tables, manifest_rewrite,
-            snapshot_expiry and garbage_collection for arrays, and pool_compaction and pool_vacuum for pools.
+            cron schedule. The default is compaction, checkpoint and vacuum for tables, manifest_rewrite and
+            snapshot_expiry for arrays, pool_compaction and pool_vacuum for pools, and garbage_collection and
+            session_reaper for the lake. The last two do nothing if the root turns out to be no lake.
         schedule: The cron schedule of tasks that have none of their own. Without a schedule, a task only runs if it is
             materialized by hand.
         automation: Let automation conditions follow the schedules, instead of schedules of the code location.
@@ -119,13 +121,14 @@ def lake_maintenance(
                 schedules.append(_health_schedule(assets[-1], prefix, cron, timezone))
             continue
         if task == "session_reaper":
-            asset = lake_session_reaper(key, alert=alert, **common)
+            asset = lake_session_reaper(key, alert=alert, needs_lake=tasks is not None, **common)
         elif task == "garbage_collection":
             asset = _garbage_collection_asset(
                 key,
                 [target for target in targets if target.format == "icechunk"],
                 spark_above_commits if spark else None,
                 {**common, "pool": pool},
+                needs_lake=tasks is not None,
             )
         else:
             asset = _dataset_asset(key, task, maintained, partitions, spark, {**common, "pool": pool})
@@ -153,7 +156,7 @@ def _crons(
 
 def _default_tasks(targets: Sequence[MaintenanceTarget]) -> Sequence[str]:
     formats = {target.format for target in targets}
-    return [task for format, tasks in DEFAULT_TASKS.items() if format in formats for task in tasks]
+    return [*(task for format, tasks in DEFAULT_TASKS.items() if format in formats for task in tasks), *LAKE_TASKS]
 
 
 def _maintained_by(task: str, targets: Sequence[MaintenanceTarget]) -> list[MaintenanceTarget]:
@@ -267,7 +270,12 @@ def _check_not_staged(context: dg.AssetExecutionContext, lake: LakeResource, pat
 
 
 def _garbage_collection_asset(
-    key: dg.AssetKey, arrays: Sequence[MaintenanceTarget], spark_above: int | None, options: dict[str, Any]
+    key: dg.AssetKey,
+    arrays: Sequence[MaintenanceTarget],
+    spark_above: int | None,
+    options: dict[str, Any],
+    *,
+    needs_lake: bool,
 ) -> dg.AssetsDefinition:
     def collect(
         context: dg.AssetExecutionContext,
@@ -275,6 +283,9 @@ def _garbage_collection_asset(
         lake: LakeResource,
         collector: SparkCollector | None,
     ) -> Any:
+        if not (needs_lake or arrays or lake.is_lake()):
+            context.log.info(f"{lake.root} is a folder of plain tables, where vacuum deletes files: nothing to collect")
+            return dg.MaterializeResult(metadata={"lake/due": False})
         if lake.is_lake() or not arrays:
             collected = garbage_collection(lake, dry_run=config.dry_run, collector=collector)
             return dg.MaterializeResult(metadata=collected | _dry(config))

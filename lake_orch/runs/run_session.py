@@ -133,7 +133,7 @@ def open_run_session(
     does not exist.
     """
     run_session = from_tags(_stored(instance, run))
-    inherited = None if run_session else inherited_session(instance, run, lake) or continued
+    inherited = None if run_session else inherited_session(instance, run, lake, root) or continued
     id = run_session.id if run_session else inherited or session_id(run.run_id)
     record = find_record(lake, id)
     handle = lake.open_session(
@@ -152,14 +152,22 @@ def open_run_session(
     return opened
 
 
-def inherited_session(instance: DagsterInstance, run: DagsterRun, lake: Lake) -> str | None:
-    """Return the session of the run that this one continues, unless it is published.
+def is_in_lake(run: DagsterRun, session: RunSession, lake: Lake | None, root: str) -> bool:
+    """Return whether the session of a run is one of a lake. One that is lost is looked for where the run opened it."""
+    if lake is not None and find_record(lake, session.id) is not None:
+        return True
+    opened_in = run.tags.get(ROOT_TAG)
+    return lake is not None and (opened_in is None or opened_in.rstrip("/") == root.rstrip("/"))
+
+
+def inherited_session(instance: DagsterInstance, run: DagsterRun, lake: Lake, root: str) -> str | None:
+    """Return the session of the run that this one continues, unless it is published, or in another lake.
 
     Raises SessionLost, and SessionClosed if another run continued the session and published it.
     """
     parent = _carried_on(instance, run)
     parent_session = from_tags(parent) if parent is not None else None
-    if parent is None or parent_session is None:
+    if parent is None or parent_session is None or not is_in_lake(parent, parent_session, lake, root):
         return None
     record = find_record(lake, parent_session.id)
     if record is not None and record.state in (OPEN, FAILED):

@@ -112,7 +112,7 @@ def test_recover_a_publish(lake: Lake, instance: dg.DagsterInstance) -> None:
 
 
 def test_a_publish_that_is_a_step_is_re_executed_by_itself(lake: Lake, instance: dg.DagsterInstance) -> None:
-    page, options = "how-to/recover-a-publish.md", dict[str, Any](definitions="with_a_step", raise_on_error=False)
+    page, options = "how-to/recover-a-publish.md", dict[str, Any](raise_on_error=False)
     lake.settings.protect("main")
     failed = execute(instance, page, "nightly", **options)
     assert not failed.is_success
@@ -250,13 +250,30 @@ def test_freshness(lake: Lake, instance: dg.DagsterInstance) -> None:
 
 
 def test_maintain_tables(lake: Lake) -> None:
-    names = run_blocks("how-to/maintain-tables.md")
-    dg.Definitions.validate_loadable(names["defs"])
-    crons = {schedule.name: schedule.cron_schedule for schedule in names["maintenance"].schedules}
+    defs = run_blocks("how-to/maintain-tables.md")["defs"]
+    dg.Definitions.validate_loadable(defs)
+    crons = {schedule.name: schedule.cron_schedule for schedule in defs.schedules}
     assert crons["maintenance_compaction_schedule"] == "0 * * * *"
     assert crons["maintenance_vacuum_schedule"] == "0 3 * * *"
     assert len(crons) == 10
-    assert len(names["maintenance"].assets) == 10
+    assert len(defs.assets) == 10
+
+
+def test_rename_or_delete_an_asset(lake: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.asset(metadata={"lake/path": "tables/orders"})
+    def orders() -> pa.Table:
+        return pa.table({"id": [1]})
+
+    from lake_orch import DeltaIOManager, LakeResource
+
+    resources = {"io_manager": DeltaIOManager(lake=LakeResource(root="lake"))}
+    assert dg.materialize([orders], resources=resources, instance=instance).success
+    with lake.session() as session:
+        session.create_delta("tables/old_orders", pa.schema([("id", pa.int64())]))
+    run_blocks("how-to/rename-or-delete-an-asset.md")["drop_old_orders"]()
+    assert rows(lake) == {"tables/orders": 1}
+    assert execute(instance, "how-to/rename-or-delete-an-asset.md").is_success, "the renamed asset takes the table over"
+    assert rows(lake) == {"tables/orders": 3}
 
 
 def test_backfill(lake: Lake, instance: dg.DagsterInstance) -> None:

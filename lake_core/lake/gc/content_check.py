@@ -1,4 +1,7 @@
-"""Comparison of objects with the hashes in their names, in groups of objects. Each group is a task of a runner."""
+"""The check of objects' contents, in groups of objects. Each group is a task of a runner.
+
+Objects that are named by their content are compared with the hashes in their names. Formats decode their own.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,19 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from lake_core.dataset import KeyClass, UnknownFormat, dataset_format
 from lake_core.errors import LakeError, NotFound
 from lake_core.graveler import read_sstable
 from lake_core.graveler.identity import AFTER_HASHING, table_id
 from lake_core.lake.gc.problem import Problem
 from lake_core.lake.repository import TREES
 from lake_core.lake.state.content import digest_of
+from lake_core.lake.state.dataset_record import path_above
+from lake_core.store import FolderStore
 from lake_core.store.large_object import PART
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from lake_core.runner import Runner
     from lake_core.store import ObjectMeta, ObjectStore
@@ -34,7 +40,7 @@ class ObjectGroup:
     objects: list[tuple[str, ObjectMeta | None]] = field(default_factory=list)
     """Keys, with the objects' metadata, or None for those that do not exist."""
     read: list[str] = field(default_factory=list)
-    """The keys of those whose content is compared with their names: all of the group, or none."""
+    """The keys of those whose content is read: all of the group, or none."""
     problems: dict[str, Problem] = field(default_factory=dict)
     """The problems of their contents, by key."""
 
@@ -43,6 +49,7 @@ def check_contents(
     root: ObjectStore,
     objects: Iterable[tuple[str, ObjectMeta | None]],
     is_read: Callable[[ObjectMeta], bool],
+    formats: Mapping[str, Collection[str]],
     run: Runner,
 ) -> Iterator[ObjectGroup]:
     """Yield the objects in groups, after the content of those that are to be read was compared.
@@ -51,6 +58,7 @@ def check_contents(
         root: The lake's root.
         objects: Keys with metadata, or None for objects that do not exist.
         is_read: Returns whether to read the content of an object.
+        formats: The formats of datasets by path.
         run: Calls the tasks.
     """
     reading: list[ObjectGroup] = []
@@ -60,17 +68,19 @@ def check_contents(
             continue
         reading.append(group)
         if len(reading) == _GROUPS_AT_ONCE:
-            yield from _checked(root, reading, run)
+            yield from _checked(root, reading, formats, run)
             reading = []
     if reading:
-        yield from _checked(root, reading, run)
+        yield from _checked(root, reading, formats, run)
 
 
-def _checked(root: ObjectStore, groups: Sequence[ObjectGroup], run: Runner) -> Iterator[ObjectGroup]:
-    """Compare the contents of groups, and yield these."""
-    results = run(ContentTask(root, tuple(tuple(group.read) for group in groups)), len(groups))
+def _checked(
+    root: ObjectStore, groups: Sequence[ObjectGroup], formats: Mapping[str, Collection[str]], run: Runner
+) -> Iterator[ObjectGroup]:
+    """Check the contents of groups, and yield these."""
+    results = run(ContentTask(root, tuple(tuple(group.read) for group in groups), formats), len(groups))
     for group, checked in zip(groups, results, strict=True):
-        here = (content_problem(root, key) for key in checked.unread)
+        here = (content_problem(root, key, formats) for key in checked.unread)
         problems = [*checked.problems, *(problem for problem in here if problem is not None)]
         group.problems = {problem.key: problem for problem in problems}
         yield group
@@ -106,15 +116,16 @@ class CheckedContents:
 
     problems: Sequence[Problem]
     unread: Sequence[str]
-    """The keys of ranges that could not be decoded, because the process lacks a package for it."""
+    """The keys of objects that could not be decoded, because the process lacks a package for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContentTask:
-    """Compares the objects of a group with their names. Picklable."""
+    """Checks the contents of the objects of a group. Picklable."""
 
     root: ObjectStore
     groups: Sequence[Sequence[str]]
+    formats: Mapping[str, Collection[str]]
 
     def __call__(self, index: int) -> CheckedContents:
         """Read the objects of the group of this number."""
@@ -133,8 +144,8 @@ class ContentTask:
     def _check(self, key: str) -> Problem | bool:
         """Return the problem of an object, or whether it could be read."""
         try:
-            return content_problem(self.root, key) or True
-        except ModuleNotFoundError:
+            return content_problem(self.root, key, self.formats) or True
+        except (ModuleNotFoundError, UnknownFormat):
             return False
 
 
@@ -143,10 +154,12 @@ def is_named_by_content(key: str) -> bool:
     return key.startswith(f"{TREES}/") or digest_of(key) is not None
 
 
-def content_problem(root: ObjectStore, key: str) -> Problem | None:
-    """Read an object and compare it with its name."""
+def content_problem(root: ObjectStore, key: str, formats: Mapping[str, Collection[str]]) -> Problem | None:
+    """Read an object, and compare it with its name or decode it by the format of its dataset."""
     digest = digest_of(key)
     try:
+        if not is_named_by_content(key):
+            return _dataset_problem(root, key, formats)
         if digest is not None:
             if _sha256(root, key) == digest:
                 return None
@@ -160,6 +173,18 @@ def content_problem(root: ObjectStore, key: str) -> Problem | None:
         return Problem("missing", key, "a live state refers to it, but it is missing: restore it from a backup")
     except LakeError as error:
         return Problem("corrupt", key, str(error))
+
+
+def _dataset_problem(root: ObjectStore, key: str, formats: Mapping[str, Collection[str]]) -> Problem | None:
+    path = path_above(key, formats)
+    if path is None:
+        return None
+    for name in formats[path]:
+        rules, inner = dataset_format(name), key.removeprefix(f"{path}/")
+        if rules.key_class(inner) is KeyClass.UNIQUE:
+            detail = rules.content_problem(FolderStore(root, path), inner)
+            return None if detail is None else Problem("corrupt", key, f"{detail}: restore it from a backup")
+    return None
 
 
 def _sha256(root: ObjectStore, key: str) -> str:

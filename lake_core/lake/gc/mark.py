@@ -10,15 +10,24 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, repeat
 from math import inf
 from typing import TYPE_CHECKING
 
+from lake_core.dataset import Sizes, add_sizes, sizes_of
 from lake_core.errors import LakeError
 from lake_core.graveler import Entry
-from lake_core.graveler.entry_columns import relative_addresses
+from lake_core.graveler.entry_columns import entry_columns, relative_addresses
 from lake_core.graveler.record import split_value
-from lake_core.lake.gc.remainder import Remainder, RemainderReader, Trees, log_entry, log_head
+from lake_core.lake.gc.remainder import (
+    DatasetRemainder,
+    Remainder,
+    RemainderReader,
+    Trees,
+    log_entry,
+    log_head,
+    stored_size,
+)
 from lake_core.lake.gc.remainder_memo import Pair, RemainderMemo
 from lake_core.lake.gc.remainder_task import compute_remainders
 from lake_core.lake.refs.values import instant_of
@@ -39,7 +48,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _LOOKED_AT = 3
 """States in which the version of a dataset is looked for."""
-_NO_KEYS: Mapping[str, Sequence[str]] = {}
+_NO_DATASETS: Mapping[str, DatasetRemainder] = {}
 """Shared, because there is one for nearly each commit."""
 _RANGE_MEMORY = 32 << 20
 """The size of the cache of ranges. It is small, because trees are read one by one and each is similar to the last."""
@@ -53,15 +62,19 @@ class Reachability:
     run: Runner = run_in_turn
     """Calls the tasks that compute remainders."""
     keys: set[str] = field(default_factory=set)
+    sizes: Sizes | None = None
+    """The sizes that trees and datasets record, by key. Collection does without."""
+    formats: dict[str, set[str]] = field(default_factory=dict)
+    """The formats of the datasets by path. A dataset may have been created in the place of one of another format."""
     references: dict[str, set[tuple[int, str, int]]] = field(default_factory=dict)
     """Size, etag and time (in nanoseconds) of the imported objects, as in the tree, by key."""
     external: dict[str, Entry] = field(default_factory=dict)
     """Entries of objects outside of the lake, by their URLs."""
     _trees: set[str] = field(default_factory=set)
-    _pairs: dict[Pair, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    _pairs: dict[Pair, Mapping[str, DatasetRemainder]] = field(default_factory=dict)
     """The pairs that are marked.
 
-    By dataset, the keys that were left out because no state of the pair keeps them (`RetainedState.counts_from`).
+    By dataset, the objects that were left out because no state of the pair keeps them (`RetainedState.counts_from`).
     """
     _ranges: set[str] = field(default_factory=set)
     _datasets: set[tuple[str, str]] = field(default_factory=set)
@@ -135,9 +148,10 @@ class Reachability:
         for each in graveler.ranges(tree):
             if each.id not in self._ranges:
                 values = graveler.reader.columns(each.id).values
-                for value, address in zip(values, relative_addresses(values), strict=True):
+                sizes = entry_columns(values).sizes if self.sizes is not None else repeat(None)
+                for value, address, size in zip(values, relative_addresses(values), sizes, strict=False):
                     if address is not None and digest_of(address) is not None:
-                        self.keys.add(address)
+                        self._add_objects([(address, size)])
                     else:
                         self._add_entry(Entry.decode(split_value(value)[1]))
                 self._ranges.add(each.id)
@@ -147,9 +161,23 @@ class Reachability:
         if key is None:
             self.external.setdefault(entry.address, entry)
             return
-        self.keys.add(key)
+        self._add_objects([(key, stored_size(entry) if key and digest_of(key) is not None else None)])
         if key and digest_of(key) is None:
             self.references.setdefault(key, set()).add((entry.size, entry.etag, entry.last_modified))
+
+    def _add_objects(self, objects: Iterable[tuple[str, int | None]]) -> None:
+        if self.sizes is None:
+            self.keys.update(key for key, _ in objects)
+            return
+        for key, size in objects:
+            self.keys.add(key)
+            if size is not None:
+                add_sizes(self.sizes, [(key, size)])
+
+    def _add_files(self, path: str, format: str, keys: Iterable[str]) -> None:
+        """Mark the UNIQUE objects of a dataset."""
+        self.formats.setdefault(path, set()).add(format)
+        self._add_objects((f"{path}/{key}", size) for key, size in sizes_of(keys).items())
 
     def _add_dataset(self, state: StateStore, record: DatasetRecord) -> None:
         """Mark what a dataset of a state reaches, once for each tree."""
@@ -161,7 +189,7 @@ class Reachability:
         if version is not None:
             self._versions[path, record.format] = version
         if version is not None or view.format.exists(view):
-            self.keys.update(f"{path}/{key}" for key in view.format.reachable(view, version))
+            self._add_files(path, record.format, view.format.reachable(view, version))
         self._datasets.add((path, tree))
 
     # States that add their remainders
@@ -212,17 +240,18 @@ class Reachability:
     def _add_remainder(
         self, pair: Pair, remainder: Remainder, states: Sequence[RetainedState], ended: Mapping[str, datetime]
     ) -> None:
-        self.keys.update(remainder.keys)
+        self._add_objects(remainder.keys.items())
         for entry in remainder.entries:
             self._add_entry(entry)
         left_out = {}
-        for path, keys in remainder.datasets.items():
+        for path, dataset in remainder.datasets.items():
             before = ended.get(path)
             if any(state.counts_from(before) for state in states):
-                self.keys.update(keys)
+                self.formats.setdefault(path, set()).add(dataset.format)
+                self._add_objects(dataset.objects.items())
             else:
-                left_out[path] = keys
-        self._pairs[pair] = left_out or _NO_KEYS
+                left_out[path] = dataset
+        self._pairs[pair] = left_out or _NO_DATASETS
 
     def _add_ends(
         self,
@@ -266,10 +295,10 @@ class Reachability:
                 _LOG.warning("%s is kept whole: %s", path, reason)
             if not is_managed:
                 since = rules.oldest_version_read(view.checkout_store, now)
-                self.keys.update(f"{path}/{key}" for key in rules.reachable(view.checkout_store, since))
+                self._add_files(path, record.format, rules.reachable(view.checkout_store, since))
             # Only the lake writes a managed dataset: its remainders cover all versions since a state that counts.
             if oldest is not None and not (is_managed and self._is_covered(view, oldest, trunk, ended.get(path))):
-                self.keys.update(f"{path}/{key}" for key in rules.reachable(view, oldest))
+                self._add_files(path, record.format, rules.reachable(view, oldest))
 
     def _is_covered(self, view: DatasetView, version: int, trunk: _Trunk, before: datetime | None) -> bool:
         """Return whether remainders already mark what a version of a dataset reaches.

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lake_core.clock import system_clock
-from lake_core.dataset import KeyClass, dataset_format
+from lake_core.dataset import AtLeast, KeyClass, Sizes, dataset_format, sizes_of
 from lake_core.graveler import Entry
-from lake_core.lake.state.content import digest_of
+from lake_core.lake.state.content import digest_of, part_of
 from lake_core.lake.state.dataset_record import DATASETS, dataset_above
 from lake_core.lake.state.state_store import StateStore
 from lake_core.lake.state.state_tree import StateTree
 from lake_core.lake.state.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from lake_core.graveler import Graveler, Record
     from lake_core.lake.repository import Repository
@@ -31,15 +31,24 @@ _CACHED_STATES = 8
 
 
 @dataclass(frozen=True, slots=True)
+class DatasetRemainder:
+    """The UNIQUE objects that a dataset of a tree reaches and that of the successor does not."""
+
+    format: str
+    objects: Mapping[str, int | None]
+    """Sizes as the dataset records them, by key below the lake's root."""
+
+
+@dataclass(frozen=True, slots=True)
 class Remainder:
     """The objects that a tree reaches and its successor does not, as keys below the lake's root."""
 
-    keys: Sequence[str] = ()
-    """The keys of its metarange, ranges and content."""
+    keys: Mapping[str, int | None] = field(default_factory=dict)
+    """Its metarange, ranges and content, with the sizes that the tree records."""
     entries: Sequence[Entry] = ()
     """Entries of objects that the lake did not write: imported ones, and those outside of the lake."""
-    datasets: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The UNIQUE objects of the datasets that differ, by the dataset's path."""
+    datasets: Mapping[str, DatasetRemainder] = field(default_factory=dict)
+    """Those of the datasets that differ, by path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +91,9 @@ class RemainderReader:
         Raises the error of a tree or a dataset that cannot be read.
         """
         graveler, addresses = self._trees.graveler, self._trees.content.addresses
-        keys = [f"{graveler.reader.folder}/{id}" for id in graveler.names(tree) - graveler.names(successor)]
+        keys: Sizes = dict.fromkeys(
+            sorted(f"{graveler.reader.folder}/{id}" for id in graveler.names(tree) - graveler.names(successor))
+        )
         entries: list[Entry] = []
         differences = [
             (each.key.decode(), each.before, each.after) for each in graveler.diff(tree, successor, exact=True)
@@ -107,15 +118,16 @@ class RemainderReader:
                 if key is None or (key and digest_of(key) is None):
                     entries.append(entry)
                 else:
-                    keys.append(key)
-        datasets = {
-            path: [
-                f"{path}/{key}"
-                for key in self._superseded(state.folder_of(registered[path]), successor, is_step, path in forked)
-            ]
-            for path in sorted(changed & registered.keys())
-        }
-        return Remainder(sorted(set(keys) - {""}), entries, {path: keys for path, keys in datasets.items() if keys})
+                    keys[key] = stored_size(entry)
+        keys.pop("", None)
+        datasets = {}
+        for path in sorted(changed & registered.keys()):
+            record = registered[path]
+            superseded = self._superseded(state.folder_of(record), successor, is_step, path in forked)
+            if superseded:
+                sizes = {f"{path}/{key}": size for key, size in superseded.items()}
+                datasets[path] = DatasetRemainder(record.format, sizes)
+        return Remainder(keys, entries, datasets)
 
     def _state(self, tree: str) -> StateStore:
         state = self._states.get(tree)
@@ -132,7 +144,7 @@ class RemainderReader:
             registered = self._registered[tree] = self._state(tree).registered()
         return registered
 
-    def _superseded(self, view: DatasetView, successor: str, is_step: bool, is_forked: bool) -> Iterable[str]:
+    def _superseded(self, view: DatasetView, successor: str, is_step: bool, is_forked: bool) -> Sizes:
         """List the UNIQUE keys that a dataset reaches, and that the same dataset of another tree does not."""
         path, rules = view.record.path, view.format
         record = self._datasets(successor).get(path)
@@ -142,28 +154,35 @@ class RemainderReader:
             return self._superseded_pointers(view, later)
         self._versions[path, view.record.format] = version
         if later is None or log_entry(view, version) != log_entry(later, version):
-            return rules.reachable(view, version)
+            return sizes_of(rules.reachable(view, version))
         if is_forked:
-            return {*rules.reachable(view, version), *rules.superseded(later, version)}
+            return sizes_of(rules.superseded(later, version)) | sizes_of(rules.reachable(view, version))
         newest = log_head(later, version)
         if newest == version:
-            return ()
-        superseded = rules.superseded(later, version)
+            return {}
+        superseded = sizes_of(rules.superseded(later, version))
         if is_step or newest == version + 1:
             return superseded
-        keys = set(superseded)
-        return keys and keys.intersection(rules.reachable(view, version))
+        reached = sizes_of(rules.reachable(view, version)) if superseded else {}
+        return {key: size for key, size in reached.items() if key in superseded}
 
-    def _superseded_pointers(self, view: DatasetView, later: DatasetView | None) -> Iterable[str]:
+    def _superseded_pointers(self, view: DatasetView, later: DatasetView | None) -> Sizes:
         if not view.format.exists(view) or (later is not None and pointers(view) == pointers(later)):
-            return ()
-        keys = set(view.format.reachable(view, None))
+            return {}
+        keys = sizes_of(view.format.reachable(view, None))
         if later is not None and later.format.exists(later):
-            keys.difference_update(later.format.reachable(later, None))
-        return sorted(keys)
+            for key in later.format.reachable(later, None):
+                keys.pop(key, None)
+        return keys
 
     def __reduce__(self) -> tuple[type[RemainderReader], tuple[Trees]]:
         return RemainderReader, (self._trees,)
+
+
+def stored_size(entry: Entry) -> int:
+    """Return the size of the object that has an entry's content. The content may be only a part of the object."""
+    part = part_of(entry)
+    return entry.size if part is None else AtLeast(part[1])
 
 
 def _is_log_key(record: DatasetRecord, name: str) -> bool:

@@ -14,12 +14,12 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
-from lake_core.dataset import format_releases
+from lake_core.dataset import AtLeast, Sizes, format_releases
 from lake_core.errors import StoreError
 from lake_core.graveler import Entry
 from lake_core.graveler.errors import CorruptTable
 from lake_core.lake.gc.checked_file import read_checked, write_checked
-from lake_core.lake.gc.remainder import Remainder
+from lake_core.lake.gc.remainder import DatasetRemainder, Remainder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lake_core.store import ObjectStore
 
 FOLDER = "_lake/gc/marks"
-_FORMAT = 2
+_FORMAT = 3
 _GROUP = 512
 """The number of pairs that a file covers on average."""
 
@@ -112,11 +112,25 @@ def _groups(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
 
 def _encoded(remainder: Remainder) -> list[object]:
     entries = [base64.b64encode(entry.encode()).decode() for entry in remainder.entries]
-    return [list(remainder.keys), entries, {path: list(keys) for path, keys in remainder.datasets.items()}]
+    datasets = {path: [each.format, _sizes_row(each.objects)] for path, each in remainder.datasets.items()}
+    return [_sizes_row(remainder.keys), entries, datasets]
 
 
 def _decoded(row: Sequence[object]) -> Remainder:
     keys, entries, datasets = row
-    if not isinstance(keys, list) or not isinstance(entries, list) or not isinstance(datasets, dict):
+    if not isinstance(keys, dict) or not isinstance(entries, list) or not isinstance(datasets, dict):
         raise TypeError("a remainder has keys, entries and datasets")
-    return Remainder(keys, [Entry.decode(base64.b64decode(entry)) for entry in entries], datasets)
+    return Remainder(
+        _sizes(keys),
+        [Entry.decode(base64.b64decode(entry)) for entry in entries],
+        {path: DatasetRemainder(format, _sizes(objects)) for path, (format, objects) in datasets.items()},
+    )
+
+
+def _sizes_row(sizes: Mapping[str, int | None]) -> Mapping[str, int | None]:
+    """Return sizes for JSON. A least size is the complement of a number, which no size is."""
+    return {key: ~size if isinstance(size, AtLeast) else size for key, size in sizes.items()}
+
+
+def _sizes(row: Mapping[str, int | None]) -> Sizes:
+    return {key: AtLeast(~size) if size is not None and size < 0 else size for key, size in row.items()}

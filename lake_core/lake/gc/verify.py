@@ -1,19 +1,21 @@
-"""Verification of a lake: objects that live states reach exist, and content matches the hash in its name."""
+"""Verification of a lake: objects that live states reach exist in their sizes, and their contents are right."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lake_core.dataset import NOT_EMPTY, AtLeast, Sizes
 from lake_core.errors import InvalidKey, LakeError, NotFound
 from lake_core.journal.errors import JournalDamaged
 from lake_core.lake.gc.content_check import check_contents, is_named_by_content
+from lake_core.lake.gc.log_check import check_log
 from lake_core.lake.gc.mark import Reachability
 from lake_core.lake.gc.problem import Problem
 from lake_core.lake.gc.retention import retain
 from lake_core.lake.gc.verified import VerifiedObjects
 from lake_core.lake.publish.checkout import is_checked_out
 from lake_core.lake.refs.commit_graph import CommitGraph
-from lake_core.lake.repository import REFS
+from lake_core.lake.repository import REFS, TREES
 from lake_core.lake.state.content import nanoseconds
 from lake_core.runner import run_here, run_in_turn
 
@@ -45,16 +47,17 @@ def verify(
     Args:
         repository: The lake.
         history: How long commits are retained.
-        hashes: Whether to read content and compare it with its hash, or only to check that it exists.
-        full: Whether to read all content. By default, objects that an earlier run has read, and that were not written
-            since, are only checked to exist.
+        hashes: Whether to read content and compare it with its hash, or only to check that it exists in its size.
+        full: Whether to read all content, and to decode the files of datasets too. By default, objects that an earlier
+            run has read, and that were not written since, are not read again.
         progress: Called with a phase and a count; at the end with `not read again` and a number of objects.
         run: Calls the tasks that compute remainders and read content. By default they run in this process.
     """
     tell = progress or (lambda phase, count: None)
     refs = repository.refs()
     now = repository.clock()
-    reachable, graph = Reachability(repository, run or run_in_turn), CommitGraph()
+    sizes: Sizes = {}
+    reachable, graph = Reachability(repository, run or run_in_turn, sizes=sizes), CommitGraph()
     try:
         graph.update(refs)
         retention = retain(graph, refs, repository.format.branch, now - history)
@@ -74,16 +77,18 @@ def verify(
     unchanged = number = 0
 
     def is_read(meta: ObjectMeta) -> bool:
-        return hashes and is_named_by_content(meta.key) and meta not in before
+        return hashes and (meta not in before if is_named_by_content(meta.key) else full)
 
     objects = _objects(repository.root, reachable.keys)
-    for group in check_contents(repository.root, objects, is_read, run or run_here):
+    for group in check_contents(repository.root, objects, is_read, reachable.formats, run or run_here):
         for key, meta in group.objects:
             if meta is None:
                 yield Problem("missing", key, "a live state refers to it, but it is missing: restore it from a backup")
                 continue
             if key in group.problems:
                 yield group.problems[key]
+            elif (detail := _size_problem(meta, sizes)) is not None:
+                yield Problem("corrupt", key, f"{detail}: restore it from a backup")
             elif hashes and is_named_by_content(key):
                 unchanged += not group.read
                 verified.add(meta)
@@ -97,7 +102,7 @@ def verify(
     for entry in reachable.external.values():
         yield from _check_external(repository, entry)
     head = refs.commit(refs.branch(repository.format.branch))
-    yield from _check_folders(repository.commit_state(head))
+    yield from _check_folders(repository.commit_state(head), full=full)
     if not is_checked_out(repository, head):
         yield Problem(
             "not checked out",
@@ -125,6 +130,18 @@ def _objects(root: ObjectStore, keys: set[str]) -> Iterator[tuple[str, ObjectMet
         yield key, None
 
 
+def _size_problem(meta: ObjectMeta, sizes: Sizes) -> str | None:
+    """Return what is wrong with the size of an object, if another one was recorded. No range of a tree is empty."""
+    recorded = sizes.get(meta.key, NOT_EMPTY if meta.key.startswith(f"{TREES}/") else None)
+    if recorded is None or meta.size == recorded:
+        return None
+    if not isinstance(recorded, AtLeast):
+        return f"it has {meta.size} bytes, but was written with {recorded}"
+    if meta.size > recorded:
+        return None
+    return f"it has {meta.size} bytes, but what is named in it ends at byte {recorded}" if meta.size else "it is empty"
+
+
 def _check_reference(
     repository: Repository, meta: ObjectMeta, entries: Collection[tuple[int, str, int]]
 ) -> Iterator[Problem]:
@@ -143,8 +160,8 @@ def _check_reference(
         yield Problem("changed", meta.key, detail)
 
 
-def _check_folders(head: StateStore) -> Iterator[Problem]:
-    """Yield a problem for each dataset whose folder the lake can no longer follow."""
+def _check_folders(head: StateStore, *, full: bool) -> Iterator[Problem]:
+    """Yield a problem for each dataset whose folder the lake can no longer follow, and for damaged logs in folders."""
     try:
         registered = head.registered()
     except LakeError:
@@ -154,6 +171,8 @@ def _check_folders(head: StateStore) -> Iterator[Problem]:
         reason = view.format.incompatibility(view.checkout_store)
         if reason is not None:
             yield Problem("changed", path, f"{reason}. To leave it to its other writers, run `lake release {path}`")
+        else:
+            yield from check_log(view, full=full)
 
 
 def _check_external(repository: Repository, entry: Entry) -> Iterator[Problem]:

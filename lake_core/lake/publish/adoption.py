@@ -82,7 +82,7 @@ def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdat
         onto = _with(repository, target, gone | items).folder_of(view.record)
         try:
             applied = view.format.apply(
-                before, view, onto, ApplyContext(now, view.data_root, onto=f"{path} in its folder")
+                before, view, onto, ApplyContext(now, view.checkout_store, onto=f"{path} in its folder")
             )
         except DatasetConflict as error:
             raise Conflict(

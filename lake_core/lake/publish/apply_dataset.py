@@ -217,7 +217,7 @@ class DatasetApplication:
     def _context(self, view: DatasetView, *, recreated: bool = False) -> ApplyContext:
         return ApplyContext(
             self.now,
-            view.data_root,
+            view.checkout_store,
             session=self.session,
             onto=self.target.name,
             recreated=recreated,

@@ -25,7 +25,7 @@ def write_derived(state: StateStore, path: str, *, is_checked_out: bool = True) 
         return
     try:
         view = state.folder_of(record)
-        derived_root: ObjectStore | None = view.data_root
+        derived_root: ObjectStore | None = view.checkout_store
         if not is_checked_out:
             # Nothing looks there for other formats, and imported entries are not named by their content.
             derived_root = view.derived_root_beside() if view.format.derived_prefix else None

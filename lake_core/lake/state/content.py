@@ -103,6 +103,14 @@ def reference(address: str, size: int, etag: str, now: datetime, *, offset: int 
     return Item(Entry(address, size, etag, nanoseconds(now), metadata))
 
 
+def part_of(entry: Entry) -> tuple[int, int] | None:
+    """Return the first byte of an entry's content in its object and the byte after the last; None if it is all."""
+    if _OFFSET not in entry.metadata:
+        return None
+    start = int(entry.metadata[_OFFSET])
+    return start, start + int(entry.metadata[_LENGTH])
+
+
 class RecentContent:
     """Small content that running publishes have stored, so that they need not read it back.
 

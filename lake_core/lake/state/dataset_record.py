@@ -11,7 +11,7 @@ from lake_core.lake.state.content import Item, nanoseconds
 from lake_core.store.key import check_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
     from datetime import datetime
 
 DATASETS = "_lake/datasets/"
@@ -58,13 +58,19 @@ def dataset_path(path: str) -> str:
 
 
 def dataset_above(key: str, datasets: Mapping[str, DatasetRecord]) -> DatasetRecord | None:
-    """Return the dataset whose folder contains a key.
+    """Return the dataset whose folder contains a key."""
+    path = path_above(key, datasets)
+    return None if path is None else datasets[path]
+
+
+def path_above(key: str, paths: Container[str]) -> str | None:
+    """Return the dataset's path whose folder contains a key.
 
     If several do, return the innermost: a dataset may have been created in the folder of a dropped one.
     """
     parts = key.split("/")
     for length in range(len(parts) - 1, 0, -1):
-        record = datasets.get("/".join(parts[:length]))
-        if record is not None:
-            return record
+        path = "/".join(parts[:length])
+        if path in paths:
+            return path
     return None

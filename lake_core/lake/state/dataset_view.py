@@ -49,8 +49,8 @@ class DatasetView(DatasetStore):
 
     @property
     def data_root(self) -> ObjectStore:
-        """Return the dataset's folder, which has the UNIQUE objects of all states."""
-        return self._folder
+        """Return the dataset's folder, which has the UNIQUE objects of all states. Only sessions write to it."""
+        return self._folder if self.provisional else _ReadOnlyFolder(self._folder, self._refusal())
 
     @property
     def checkout_store(self) -> ObjectStore:
@@ -251,9 +251,17 @@ class DatasetView(DatasetStore):
     def _changes(self, key: str) -> Changes:
         """Return the changes to write to. Raises ReadOnly, SessionClosed."""
         if not isinstance(self._tree, Changes):
-            raise self._tree.refusal(key)
+            raise ReadOnly(self._refusal())
         self._tree.check_open()
         return self._tree
+
+    def _refusal(self) -> str:
+        path, format = self._record.path, self._record.format
+        opener = format if format in ("delta", "icechunk", "pool") else "open"
+        return (
+            f"{path!r} is read-only in {self._tree.name}: write to it in a session, "
+            f"`with lake.session() as session: session.{opener}({path!r}).…`"
+        )
 
     def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
         path = self._prefix + key
@@ -291,3 +299,17 @@ class DatasetView(DatasetStore):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return DatasetView, (self._tree, self._record)
+
+
+class _ReadOnlyFolder(FolderStore):
+    """The folder of a dataset, for those who read it. A writer learns at once that nothing would refer to its files."""
+
+    def __init__(self, folder: FolderStore, refusal: str) -> None:
+        self.__dict__.update(folder.__dict__)
+        self._refusal = refusal
+
+    def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
+        raise ReadOnly(self._refusal)
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        raise ReadOnly(self._refusal)
