@@ -12,13 +12,11 @@ from typing import Any, Literal, TypeAlias, get_args
 from lake_orch.definition_metadata import (
     COLUMNS,
     MODE,
-    OWNER,
     PARTITION_EXPR,
     REF,
     TIMESTAMP,
     Ownership,
-    check_input,
-    check_spelling,
+    check_settings,
     plain_metadata,
     read_choice,
     read_names,
@@ -26,7 +24,7 @@ from lake_orch.definition_metadata import (
     read_text,
 )
 from lake_orch.errors import InvalidDefinition
-from lake_orch.location import PATH_METADATA, table_path
+from lake_orch.location import table_path
 
 ArrayWriteMode: TypeAlias = Literal["overwrite", "append", "error", "ignore"]
 
@@ -43,9 +41,6 @@ ENCODINGS = (*_OF_ZARR, "dtype", "units", "calendar", "_FillValue", "missing_val
 SELECTION = "lake/sel"
 CHUNKS = "lake/chunks"
 SNAPSHOT = "lake/snapshot"
-
-_OF_OUTPUTS = (MODE, OWNER, PATH_METADATA, ENCODING, DIMENSIONS, APPEND_DIM, COORDINATES, PREVIEW_IMAGE)
-_OF_INPUTS = (SELECTION, CHUNKS, REF, SNAPSHOT, TIMESTAMP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +77,7 @@ class ArraySettings:
     ) -> ArraySettings:
         """Read an output's definition metadata. `mode` is the default. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
-        check_spelling(metadata, _OF_OUTPUTS, subject, others=_OF_INPUTS)
+        check_settings(metadata, "icechunk", "output", subject)
         implied: ArrayWriteMode = "append" if APPEND_DIM in metadata else mode
         settings = cls(
             path=table_path(asset_key, metadata),
@@ -128,7 +123,7 @@ class ArrayInputSettings:
     def parse(cls, metadata: Mapping[str, Any], subject: str) -> ArrayInputSettings:
         """Read an input's metadata. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
-        check_input(metadata, _OF_INPUTS, subject, others=(COLUMNS,))
+        check_settings(metadata, "icechunk", "input", subject)
         timestamp = metadata.get(TIMESTAMP)
         if isinstance(timestamp, str):
             # The check below raises the error.

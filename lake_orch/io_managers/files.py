@@ -15,7 +15,7 @@ from lake_core.errors import NotFound
 from lake_core.readable import readable_bytes
 from lake_core.store import ObjectMeta, ObjectStore
 from lake_core.workspace import DirectWrites, Workspace
-from lake_orch.definition_metadata import REF, check_input, plain_metadata, read_ownership, read_text
+from lake_orch.definition_metadata import REF, check_settings, plain_metadata, read_ownership, read_text
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.io_managers.annotation import without_none
 from lake_orch.io_managers.file_format import EXTENSIONS, decode, encode
@@ -88,6 +88,7 @@ class FileIOManager(HasPlaces, ConfigurableIOManager):
         name = f"the output of {producer_name(context)}"
         base = self._base(context)
         check_place(context, type(self), dict(self))
+        check_settings(plain_metadata(context.definition_metadata or {}), "files", "output", name)
         ownership = read_ownership(context.definition_metadata or {}, producer_name(context))
         keys = output_partitions(context)
         owned = Files(base.stem, base.extension, base.of(keys[0]).depth_below(base) if keys else 0)
@@ -129,7 +130,7 @@ class FileIOManager(HasPlaces, ConfigurableIOManager):
         """Read an input. Raises NotFound for a missing file, or one of another asset, and UnsupportedData."""
         name = input_name(context)
         metadata = plain_metadata(context.definition_metadata or {})
-        check_input(metadata, (REF,), name, others=(ALLOW_MISSING,))
+        check_settings(metadata, "files", "input", name)
         ref = read_text(metadata, REF, name)
         annotation, optional = without_none(context.dagster_type.typing_type)
         upstream = context.upstream_output

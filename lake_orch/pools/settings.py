@@ -9,12 +9,10 @@ from typing import Any, Literal, TypeAlias, get_args
 from lake_orch.definition_metadata import (
     COLUMNS,
     MODE,
-    OWNER,
     PARTITION_EXPR,
     REF,
     Ownership,
-    check_input,
-    check_spelling,
+    check_settings,
     plain_metadata,
     read_choice,
     read_names,
@@ -23,7 +21,7 @@ from lake_orch.definition_metadata import (
     read_whole,
 )
 from lake_orch.errors import InvalidDefinition
-from lake_orch.location import PATH_METADATA, table_path
+from lake_orch.location import table_path
 from lake_orch.tables.settings import PREVIEW_ROWS
 
 PoolWriteMode: TypeAlias = Literal["overwrite", "append", "error", "ignore"]
@@ -39,9 +37,6 @@ START, STOP = "lake/start", "lake/stop"
 SINCE = "lake/since"
 LAST_RUN = "last run"
 POOL_COMMIT = "lake/pool_commit"
-
-_OF_OUTPUTS = (MODE, OWNER, PATH_METADATA, KEY, ORDER, THRESHOLD, TIMES, PREVIEW_ROWS)
-_OF_INPUTS = (SHAPE, START, STOP, SINCE, REF, POOL_COMMIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +64,7 @@ class PoolSettings:
     ) -> PoolSettings:
         """Read an output's definition metadata. `mode` is the default. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
-        check_spelling(metadata, _OF_OUTPUTS, subject, others=_OF_INPUTS)
+        check_settings(metadata, "pool", "output", subject)
         partition_expr = metadata.get(PARTITION_EXPR)
         if not isinstance(partition_expr, str | None):
             raise InvalidDefinition(
@@ -113,7 +108,7 @@ class PoolInputSettings:
     def parse(cls, metadata: Mapping[str, Any], subject: str) -> PoolInputSettings:
         """Read an input's metadata. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
-        check_input(metadata, _OF_INPUTS, subject, others=(COLUMNS,))
+        check_settings(metadata, "pool", "input", subject)
         since = metadata.get(SINCE)
         if since not in (None, LAST_RUN):
             raise InvalidDefinition(f"{SINCE} of {subject} is {since!r}: use {LAST_RUN!r}")

@@ -13,13 +13,11 @@ from lake_core.delta.commit_time import Instant
 from lake_orch.definition_metadata import (
     COLUMNS,
     MODE,
-    OWNER,
     PARTITION_EXPR,
     REF,
     TIMESTAMP,
     Ownership,
-    check_input,
-    check_spelling,
+    check_settings,
     plain_metadata,
     read_choice,
     read_names,
@@ -28,7 +26,7 @@ from lake_orch.definition_metadata import (
     read_whole,
 )
 from lake_orch.errors import InvalidDefinition
-from lake_orch.location import PATH_METADATA, table_path
+from lake_orch.location import table_path
 from lake_orch.spark.type_name import arrow_type_of
 from lake_orch.tables.merge_settings import MergeSettings
 
@@ -55,11 +53,6 @@ COLUMN_LINEAGE = "dagster/column_lineage"
 WHERE = "lake/where"
 VERSION = "lake/version"
 
-_OF_OUTPUTS = (
-    *(MODE, SCHEMA_MODE, NAIVE_TIMESTAMPS, OWNER, MERGE, REPLACE_WHERE, PATH_METADATA),
-    *(PARTITION_BY, CLUSTER_BY, PROPERTIES, CONSTRAINTS, GENERATED, SCHEMA, PREVIEW_ROWS),
-)
-_OF_INPUTS = (WHERE, REF, VERSION, TIMESTAMP)
 
 CLUSTER_PROPERTY = "lake.clusterBy"
 """The table property that keeps `lake/cluster_by` for maintenance."""
@@ -116,7 +109,7 @@ class TableSettings:
     ) -> TableSettings:
         """Read an output's definition metadata. The options are the defaults. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
-        check_spelling(metadata, _OF_OUTPUTS, subject, others=_OF_INPUTS)
+        check_settings(metadata, "delta", "output", subject)
         mode = mode_of(metadata, mode, subject)
         if mode == "merge" and schema_mode == "fill":
             # The default is meant for other modes.
@@ -200,7 +193,7 @@ class InputSettings:
     def parse(cls, metadata: Mapping[str, Any], subject: str) -> InputSettings:
         """Read an input's metadata. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
-        check_input(metadata, _OF_INPUTS, subject, others=(COLUMNS,))
+        check_settings(metadata, "delta", "input", subject)
         version = metadata.get(VERSION)
         if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
             raise InvalidDefinition(f"{VERSION} of {subject} is {version!r}: use a whole number")
