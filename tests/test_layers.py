@@ -47,7 +47,6 @@ _ORCH_FOUNDATION = (
     "lake_orch.location",
     "lake_orch.environment",
     "lake_orch.definition_metadata",
-    "lake_orch.setting_names",
     "lake_orch._dagster",
 )
 _BELOW_RESOURCES = (
@@ -123,7 +122,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_orch.location": ("lake_orch.errors",),
     "lake_orch.environment": ("lake_orch.errors",),
     "lake_orch.definition_metadata": ("lake_orch.errors",),
-    "lake_orch.setting_names": ("lake_orch.errors",),
     "lake_orch.spark": (*_ALL_OF_CORE, "lake_orch.errors"),
     "lake_orch.runs": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes"),
     "lake_orch.tables": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", "lake_orch.runs", "lake_orch.spark"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 from lake_core.cli.output import Output
+from lake_core.delta.errors import InvalidProperty
+from lake_core.delta.properties import duration_ms
 from lake_core.errors import CredentialsInUrl, LakeError
 from lake_core.lake import Lake
 from lake_core.lake.errors import Conflict, LakeNotFound
@@ -25,9 +26,6 @@ _R = TypeVar("_R")
 
 FAILED, CONFLICT, FOUND = 1, 3, 4
 """Exit codes."""
-
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 _CREDENTIALS = (
@@ -163,7 +161,7 @@ def command(run: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 class Span(click.ParamType[timedelta]):
-    """A length of time: `90m`, `24h`, `7d`."""
+    """A length of time: `90m`, `24h`, `7d`, or `7 days` as the properties of tables have it."""
 
     name = "time"
 
@@ -171,7 +169,7 @@ class Span(click.ParamType[timedelta]):
         """Read a number with its unit, such as `90m`; fail as wrong usage for anything else."""
         if isinstance(value, timedelta):
             return value
-        match = _SPAN.fullmatch(str(value).strip())
-        if match is None:
-            self.fail(f"{value!r} is not a length of time: write it as 90m, 24h or 7d", param, ctx)
-        return timedelta(**{_UNITS[match[2]]: float(match[1])})
+        try:
+            return timedelta(milliseconds=duration_ms(str(value), "it"))
+        except InvalidProperty:
+            self.fail(f"{value!r} is not a length of time: write it as 90m, 24h or 7d, or '7 days'", param, ctx)

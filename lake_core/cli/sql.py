@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from lake_core.delta import DeltaTable
+    from lake_core.lake.state.dataset_record import DatasetRecord
     from lake_core.lake.state.state_store import StateStore
 
 
@@ -81,9 +83,27 @@ def run_query(state: StateStore, query: str, most_rows: int) -> pa.Table:
         return relation.limit(most_rows).to_arrow_table()
     except duckdb.Error as error:
         tables = ", ".join(_quoted(path) for path in sorted(set(names.values()))) or "none"
-        raise InvalidQuery(f"{str(error).strip()}\nThe tables of {state.name} are {tables}") from None
+        others = "".join(f"\n{_of_other_format(record)}" for record in _others_mentioned(state, parsed))
+        raise InvalidQuery(f"{str(error).strip()}{others}\nThe tables of {state.name} are {tables}") from None
     finally:
         connection.close()
+
+
+def _others_mentioned(state: StateStore, parsed: exp.Expr | None) -> Sequence[DatasetRecord]:
+    """Return the datasets that a query names, but that are no tables."""
+    named = set() if parsed is None else {table.name.lower() for table in parsed.find_all(exp.Table)}
+    records = [record for record in state.datasets().values() if record.format != "delta"]
+    return [record for record in records if {record.path.lower(), record.path.rpartition("/")[2].lower()} & named]
+
+
+def _of_other_format(record: DatasetRecord) -> str:
+    path = shlex.quote(record.path)
+    if record.format == "pool":
+        return (
+            f"{record.path} is a pool, which SQL does not read: `lake pool scan {path}` prints its records, and "
+            f"`lake pool export {path} --delta TABLE` makes a table of them"
+        )
+    return f"{record.path} is not a table, but a dataset of the format {record.format}, which SQL does not read"
 
 
 def _quoted(name: str) -> str:

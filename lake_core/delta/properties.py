@@ -132,6 +132,9 @@ def _deleted_file_retention_ms(properties: Mapping[str, str]) -> int:
     return interval_ms(properties.get(_DELETED_FILE_RETENTION, "interval 1 week"), _DELETED_FILE_RETENTION)
 
 
+_SHORT_UNITS = {"s": "second", "m": "minute", "h": "hour", "d": "day", "w": "week"}
+
+
 def interval_ms(text: str, name: str) -> int:
     """Convert a Spark interval such as `interval 1 week` or `2 days 3 hours` to milliseconds."""
     match = _INTERVAL.fullmatch(text.strip())
@@ -148,6 +151,14 @@ def interval_ms(text: str, name: str) -> int:
             f"{name} is {text!r}: use an interval such as 'interval 7 days', without months, whose length varies"
         )
     return int(total)
+
+
+def duration_ms(text: str, name: str) -> int:
+    """Convert a length of time to milliseconds: `90m`, `24h` or `7d`, or an interval such as `7 days`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip())
+    if match is None:
+        return interval_ms(text, name)
+    return interval_ms(f"{match[1]} {_SHORT_UNITS[match[2]]}", name)
 
 
 def check_texts(properties: Mapping[str, str]) -> None:

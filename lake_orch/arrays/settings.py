@@ -16,6 +16,7 @@ from lake_orch.definition_metadata import (
     REF,
     TIMESTAMP,
     Ownership,
+    check_settings,
     plain_metadata,
     read_choice,
     read_names,
@@ -24,7 +25,6 @@ from lake_orch.definition_metadata import (
 )
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import table_path
-from lake_orch.setting_names import check_input, check_output
 
 ArrayWriteMode: TypeAlias = Literal["overwrite", "append", "error", "ignore"]
 
@@ -77,7 +77,7 @@ class ArraySettings:
     ) -> ArraySettings:
         """Read an output's definition metadata. `mode` is the default. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
-        check_output(metadata, "arrays", subject)
+        check_settings(metadata, "icechunk", "output", subject)
         implied: ArrayWriteMode = "append" if APPEND_DIM in metadata else mode
         settings = cls(
             path=table_path(asset_key, metadata),
@@ -123,7 +123,7 @@ class ArrayInputSettings:
     def parse(cls, metadata: Mapping[str, Any], subject: str) -> ArrayInputSettings:
         """Read an input's metadata. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
-        check_input(metadata, "arrays", subject, others=(COLUMNS,))
+        check_settings(metadata, "icechunk", "input", subject)
         timestamp = metadata.get(TIMESTAMP)
         if isinstance(timestamp, str):
             # The check below raises the error.

@@ -32,11 +32,9 @@ def partition_mapping_of(value: Any) -> dg.PartitionMapping | None:
     """
     if value is None or isinstance(value, dg.PartitionMapping):
         return value
-    settings: dict[str, Any] = (
-        {"type": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}
-    )
+    settings: dict[str, Any] = dict(value) if isinstance(value, Mapping) else {"type": value}
     name = settings.pop("type", None)
-    if name not in _MAPPINGS:
+    if not isinstance(name, str) or name not in _MAPPINGS:
         raise InvalidDefinition(
             f"partition_mapping is {value!r}: give it a type, one of {', '.join(_MAPPINGS)}, and its arguments"
         )

@@ -15,7 +15,7 @@ from lake_core.errors import NotFound
 from lake_core.readable import readable_bytes
 from lake_core.store import ObjectMeta, ObjectStore
 from lake_core.workspace import DirectWrites, Workspace
-from lake_orch.definition_metadata import REF, plain_metadata, read_ownership, read_text
+from lake_orch.definition_metadata import REF, check_settings, plain_metadata, read_ownership, read_text
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.io_managers.annotation import without_none
 from lake_orch.io_managers.file_format import EXTENSIONS, decode, encode
@@ -28,7 +28,6 @@ from lake_orch.io_managers.retry import PAUSES, TRIES, write_with_retries
 from lake_orch.location import PATH_METADATA, checked_path
 from lake_orch.resources import LakeResource
 from lake_orch.runs.attempt import run_of, step_of
-from lake_orch.setting_names import check_input, check_output
 from lake_orch.tables.owner import Owner
 from lake_pipes.metadata import PATH, receipt_metadata
 
@@ -89,7 +88,7 @@ class FileIOManager(HasPlaces, ConfigurableIOManager):
         name = f"the output of {producer_name(context)}"
         base = self._base(context)
         check_place(context, type(self), dict(self))
-        check_output(context.definition_metadata or {}, "files", producer_name(context))
+        check_settings(plain_metadata(context.definition_metadata or {}), "files", "output", name)
         ownership = read_ownership(context.definition_metadata or {}, producer_name(context))
         keys = output_partitions(context)
         owned = Files(base.stem, base.extension, base.of(keys[0]).depth_below(base) if keys else 0)
@@ -131,7 +130,7 @@ class FileIOManager(HasPlaces, ConfigurableIOManager):
         """Read an input. Raises NotFound for a missing file, or one of another asset, and UnsupportedData."""
         name = input_name(context)
         metadata = plain_metadata(context.definition_metadata or {})
-        check_input(metadata, "files", name, others=(ALLOW_MISSING,))
+        check_settings(metadata, "files", "input", name)
         ref = read_text(metadata, REF, name)
         annotation, optional = without_none(context.dagster_type.typing_type)
         upstream = context.upstream_output

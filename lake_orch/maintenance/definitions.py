@@ -137,7 +137,7 @@ def lake_maintenance(
             schedules.append(_schedule(key, cron, timezone, partitions))
     reaper = (
         [lake_session_check(dg.AssetKey([*prefix, "session_reaper"]))]
-        if "session_reaper" in crons and checks is not False
+        if tasks is not None and "session_reaper" in tasks and checks is not False  # in a folder it has nothing to say
         else []
     )
     return dg.Definitions(assets=assets, asset_checks=reaper, schedules=schedules)

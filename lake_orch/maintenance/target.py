@@ -9,7 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from lake_core.delta.errors import InvalidProperty
-from lake_core.delta.properties import interval_ms
+from lake_core.delta.properties import duration_ms
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import checked_path, table_path
 
@@ -132,7 +132,7 @@ class MaintenanceTarget:
         if not isinstance(retention, str):
             raise InvalidDefinition(f"retention is {retention!r}: use an interval such as '7 days' (of {self.path})")
         try:
-            return timedelta(milliseconds=interval_ms(retention, "retention"))
+            return timedelta(milliseconds=duration_ms(retention, "retention"))
         except InvalidProperty as error:
             raise InvalidDefinition(f"{error} (of {self.path})") from None
 

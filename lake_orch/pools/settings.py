@@ -12,6 +12,7 @@ from lake_orch.definition_metadata import (
     PARTITION_EXPR,
     REF,
     Ownership,
+    check_settings,
     plain_metadata,
     read_choice,
     read_names,
@@ -21,7 +22,6 @@ from lake_orch.definition_metadata import (
 )
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import table_path
-from lake_orch.setting_names import check_input, check_output
 from lake_orch.tables.settings import PREVIEW_ROWS
 
 PoolWriteMode: TypeAlias = Literal["overwrite", "append", "error", "ignore"]
@@ -64,7 +64,7 @@ class PoolSettings:
     ) -> PoolSettings:
         """Read an output's definition metadata. `mode` is the default. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
-        check_output(metadata, "pools", subject)
+        check_settings(metadata, "pool", "output", subject)
         partition_expr = metadata.get(PARTITION_EXPR)
         if not isinstance(partition_expr, str | None):
             raise InvalidDefinition(
@@ -108,7 +108,7 @@ class PoolInputSettings:
     def parse(cls, metadata: Mapping[str, Any], subject: str) -> PoolInputSettings:
         """Read an input's metadata. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
-        check_input(metadata, "pools", subject, others=(COLUMNS,))
+        check_settings(metadata, "pool", "input", subject)
         since = metadata.get(SINCE)
         if since not in (None, LAST_RUN):
             raise InvalidDefinition(f"{SINCE} of {subject} is {since!r}: use {LAST_RUN!r}")

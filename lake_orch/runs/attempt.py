@@ -23,6 +23,7 @@ from lake_core.workspace import Assignment
 from lake_orch._dagster import StepExecutionContext
 from lake_orch.runs.lineage import step_lineage
 from lake_orch.runs.marker import app_id
+from lake_orch.runs.title import named_job
 from lake_orch.tags import OUTPUT, RUN, STEP
 
 StepContext: TypeAlias = AssetExecutionContext | OpExecutionContext
@@ -125,7 +126,7 @@ class Attempt:
     def message(self) -> str:
         """Return the message of the commit."""
         return " ".join(
-            part for part in (self.run.job_name, self.step_key, ", ".join(self.partition_keys[:3])) if part
+            part for part in (named_job(self.run), self.step_key, ", ".join(self.partition_keys[:3])) if part
         )[:200]
 
     def assigned_to_folder(self, root: str) -> Assignment:

@@ -14,6 +14,7 @@ from lake_core.lake.errors import SessionClosed, SessionNotFound
 from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, OPEN
 from lake_orch.errors import InvalidDefinition, SessionLost
 from lake_orch.runs.lineage import MAX_ANCESTORS, continues
+from lake_orch.runs.title import title_of
 from lake_orch.tags import (
     EPOCH_TAG,
     GATE_TAG,
@@ -140,7 +141,7 @@ def open_run_session(
         branch if record is None else record.branch,
         id=id,
         expires_in=EXPIRY,
-        message=f"{run.job_name} (run {run.run_id})" if record is None else "",
+        message=title_of(run) if record is None else "",
         metadata={RUN: run.run_id} if record is None else {},
         owner=run.run_id,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from dagster import AssetKey, DagsterRun, OutputContext
@@ -14,6 +14,7 @@ from lake_orch.errors import TableOwned
 
 _ASSET = "lake.owner.asset"
 _LOCATION = "lake.owner.codeLocation"
+_PARTITIONED = "lake.owner.partitioned"
 
 _COMMITS = 100
 """The number of commits to search for an owner. Other writers record none."""
@@ -26,13 +27,16 @@ class Owner:
     asset: str
     location: str | None = None
     """None if the run was not launched through a code location, as with `materialize`."""
+    is_partitioned: bool | None = field(default=None, compare=False)
+    """Whether the asset writes partitions; None if its own code decides what it replaces, or if it was not recorded."""
 
     @classmethod
     def of_output(cls, context: OutputContext) -> Owner | None:
         """Return the asset of an output, or None for an output of an op."""
         if not context.has_asset_key:
             return None
-        return cls.of_asset(context.asset_key, context.step_context.dagster_run)
+        owner = cls.of_asset(context.asset_key, context.step_context.dagster_run)
+        return replace(owner, is_partitioned=context.has_asset_partitions)
 
     @classmethod
     def of_asset(cls, key: AssetKey, run: DagsterRun) -> Owner:
@@ -49,12 +53,14 @@ class Owner:
     def of_properties(cls, properties: Mapping[str, str]) -> Owner | None:
         """Return the owner that properties name, if any."""
         asset = properties.get(_ASSET)
-        return None if asset is None else cls(asset, properties.get(_LOCATION))
+        partitioned = {"true": True, "false": False}.get(properties.get(_PARTITIONED, ""))
+        return None if asset is None else cls(asset, properties.get(_LOCATION), partitioned)
 
     @property
     def properties(self) -> Mapping[str, str]:
         """Return the table properties that name the owner."""
-        return {_ASSET: self.asset} | ({} if self.location is None else {_LOCATION: self.location})
+        partitioned = {} if self.is_partitioned is None else {_PARTITIONED: str(self.is_partitioned).lower()}
+        return {_ASSET: self.asset} | ({} if self.location is None else {_LOCATION: self.location}) | partitioned
 
     def is_other(self, other: Owner) -> bool:
         """Return whether it is another asset. Code locations are compared only if both are known."""
@@ -68,23 +74,38 @@ class Owner:
         )
 
 
-def claim(table: DeltaTable, writer: Owner | None, ownership: Ownership, *, replaces_rows: bool) -> None:
+def claim(
+    table: DeltaTable, writer: Owner | None, ownership: Ownership, *, replaces_rows: bool, replaces_all: bool
+) -> None:
     """Make an asset the owner of the table if it takes it over. Otherwise, check that the asset may replace its rows.
 
-    Raises TableOwned for an asset that would replace the rows of another asset.
+    Raises TableOwned for an asset that would replace the rows of another asset, or all partitions, of which it has none
+    any more (`replaces_all`).
     """
     if writer is None or ownership == "shared":
         return
     if ownership == "take":
         _take(table, writer)
     elif replaces_rows:
-        _check(table, writer)
+        _check(table, writer, replaces_all=replaces_all)
 
 
-def _check(table: DeltaTable, writer: Owner) -> None:
+def _check(table: DeltaTable, writer: Owner, *, replaces_all: bool) -> None:
     owner = Owner.of_table(table)
     if owner is not None and owner.is_other(writer):
         raise owned(f"the table {table.store.url()}", owner, writer, "its rows")
+    if owner is not None and replaces_all:
+        _check_partitions(f"the table {table.store.url()}", owner, writer)
+
+
+def _check_partitions(subject: str, owner: Owner, writer: Owner) -> None:
+    """Raise TableOwned for an asset that had partitions, and would now replace all of them."""
+    if owner.is_partitioned and writer.is_partitioned is False:
+        raise TableOwned(
+            f"{subject} was written by partitions of {owner} until now, and the asset has none any more: this run "
+            "would replace all partitions. Give the asset its partitions_def again, or another path by the metadata "
+            'lake/path. If all is to be replaced, say so by metadata={"lake/owner": "take"}. Nothing was written'
+        )
 
 
 def owned(subject: str, owner: Owner, writer: Owner, replaced: str) -> TableOwned:
@@ -98,10 +119,11 @@ def owned(subject: str, owner: Owner, writer: Owner, replaced: str) -> TableOwne
 
 
 def _take(table: DeltaTable, owner: Owner) -> None:
-    if Owner.of_table(table) != owner:
+    if not owner.properties.items() <= table.properties.items():
         table.set_properties(owner.properties)
-        if owner.location is None and _LOCATION in table.properties:
-            table.unset_properties([_LOCATION])
+        gone = [name for name in (_LOCATION, _PARTITIONED) if name in table.properties and name not in owner.properties]
+        if gone:
+            table.unset_properties(gone)
 
 
 def claim_by_commits(
@@ -131,6 +153,8 @@ def claim_by_commits(
     owners = (Owner.of_properties(metadata) for metadata in islice(commits, _COMMITS))
     owner = next((owner for owner in owners if owner is not None), None)
     if owner is None or ownership == "take" or not owner.is_other(writer):
+        if owner is not None and ownership != "take" and replaces:
+            _check_partitions(subject, owner, writer)
         return writer.properties
     if not replaces:
         return {}

@@ -17,6 +17,7 @@ from lake_orch.definition_metadata import (
     REF,
     TIMESTAMP,
     Ownership,
+    check_settings,
     plain_metadata,
     read_choice,
     read_names,
@@ -26,7 +27,6 @@ from lake_orch.definition_metadata import (
 )
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import table_path
-from lake_orch.setting_names import check_input, check_output
 from lake_orch.spark.type_name import arrow_type_of
 from lake_orch.tables.merge_settings import MergeSettings
 
@@ -109,7 +109,7 @@ class TableSettings:
     ) -> TableSettings:
         """Read an output's definition metadata. The options are the defaults. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
-        check_output(metadata, "tables", subject)
+        check_settings(metadata, "delta", "output", subject)
         mode = mode_of(metadata, mode, subject)
         if mode == "merge" and schema_mode == "fill":
             # The default is meant for other modes.
@@ -193,7 +193,7 @@ class InputSettings:
     def parse(cls, metadata: Mapping[str, Any], subject: str) -> InputSettings:
         """Read an input's metadata. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
-        check_input(metadata, "tables", subject, others=(COLUMNS,))
+        check_settings(metadata, "delta", "input", subject)
         version = metadata.get(VERSION)
         if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
             raise InvalidDefinition(f"{VERSION} of {subject} is {version!r}: use a whole number")

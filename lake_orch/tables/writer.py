@@ -108,7 +108,8 @@ class TableWriter:
             table = self._create(rows.schema, merge)
         else:
             replaces_rows = mode in ("overwrite", "overwrite_partitions") and not (self.by_hand and guard is not None)
-            self._prepare(table, rows.schema, replaces_rows=replaces_rows)
+            replaces_all = mode == "overwrite" and guard is None
+            self._prepare(table, rows.schema, replaces_rows=replaces_rows, replaces_all=replaces_all)
         if settings.cluster_by:
             rows = rows.sorted_by(settings.cluster_by)
         if mode in ("error", "ignore"):
@@ -135,13 +136,13 @@ class TableWriter:
             return self._settings.schema
         return None if self._settings.schema_mode == "overwrite" else table.schema
 
-    def _prepare(self, table: DeltaTable, schema: pa.Schema, *, replaces_rows: bool) -> None:
+    def _prepare(self, table: DeltaTable, schema: pa.Schema, *, replaces_rows: bool, replaces_all: bool) -> None:
         """Update the table's definition before rows of this schema are written.
 
         Raises TableOwned for another asset's table.
         """
         settings = self._settings
-        claim(table, self.owner, settings.ownership, replaces_rows=replaces_rows)
+        claim(table, self.owner, settings.ownership, replaces_rows=replaces_rows, replaces_all=replaces_all)
         keep_up(table, settings)
         if settings.naive_timestamps == "ntz":
             allow_naive(table, schema, replaces_schema=settings.schema_mode == "overwrite")

@@ -31,7 +31,7 @@ from lake_core.delta.log_segment import LOG_FOLDER, commit_key, list_log
 from lake_core.delta.numpy_arrays import booleans, mask
 from lake_core.delta.operations.listing import delete_keys, list_unknown
 from lake_core.delta.path import data_key, data_keys
-from lake_core.delta.properties import deleted_file_retention_ms, interval_ms
+from lake_core.delta.properties import deleted_file_retention_ms, duration_ms
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.errors import NotFound
 from lake_core.runner import Runner, run_here
@@ -126,7 +126,7 @@ def _retention_ms(snapshot: Snapshot, retention: dt.timedelta | str | None, allo
             )
         return configured
     if isinstance(retention, str):
-        milliseconds = interval_ms(retention, "retention")
+        milliseconds = duration_ms(retention, "retention")
     elif isinstance(retention, dt.timedelta) and retention >= dt.timedelta():
         milliseconds = int(retention.total_seconds() * 1000)
     else:

@@ -56,6 +56,13 @@ class WritableState(StateStore):
                 f"{path!r} is inside or around the dataset {above.path if above is not None else below!r}, and "
                 "datasets cannot be nested: choose another path"
             )
+        folded = path.casefold()
+        similar = next((other for other in datasets if other != path and other.casefold() == folded), None)
+        if similar is not None:
+            raise DatasetExists(
+                f"{path!r} differs from the dataset {similar!r} only in the case of letters, and some file systems "
+                "keep both in one folder: choose another path"
+            )
         plain = next((meta.key for meta in self.plain(f"{path}/")), None)
         if plain is not None:
             raise DatasetExists(

@@ -1,0 +1,79 @@
+"""Settings that have no effect on the format of an asset or input are refused, whatever they are."""
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from lake_core import Lake
+from lake_orch import DeltaIOManager, FileIOManager, LakeResource, PoolIOManager
+from lake_orch.arrays import settings as array_settings
+from lake_orch.definition_metadata import SETTINGS, Format, Use, check_settings
+from lake_orch.errors import InvalidDefinition
+from lake_orch.pools import settings as pool_settings
+from lake_orch.tables import settings as table_settings
+
+EVERY = sorted({name for names in SETTINGS.values() for name in names})
+
+
+@pytest.mark.parametrize("use", ["output", "input"])
+@pytest.mark.parametrize("format", ["delta", "icechunk", "pool", "files"])
+def test_only_settings_of_the_format_pass(format: Format, use: Use) -> None:
+    accepted = []
+    for name in (*EVERY, "lake/zorder_by", "lake/mine", "lake/pth"):
+        try:
+            check_settings({name: 1}, format, use, "asset x")
+        except InvalidDefinition as error:
+            assert name in str(error)
+        else:
+            accepted.append(name)
+    assert sorted(accepted) == sorted(SETTINGS[format, use])
+
+
+def test_every_constant_of_a_setting_is_in_the_table() -> None:
+    for module in (array_settings, pool_settings, table_settings):
+        names = {value for value in vars(module).values() if isinstance(value, str) and value.startswith("lake/")}
+        assert names <= set(EVERY)
+
+
+def test_names_of_others_pass() -> None:
+    check_settings({"team": 1, "dagster/uri": "x", "my/lake/path": 1}, "delta", "output", "asset x")
+
+
+def test_the_error_names_the_format_that_has_the_setting() -> None:
+    with pytest.raises(InvalidDefinition, match=r"'lake/times'.*setting of pools"):
+        check_settings({"lake/times": ["a"]}, "delta", "output", "asset x")
+
+
+@pytest.mark.parametrize(
+    ("manager", "name", "value"),
+    [
+        (PoolIOManager, "lake/zorder_by", ["a"]),
+        (PoolIOManager, "lake/cluster_by", ["a"]),
+        (PoolIOManager, "lake/schema_mode", "merge"),
+        (DeltaIOManager, "lake/times", ["a"]),
+        (DeltaIOManager, "lake/zorder_by", ["a"]),
+        (DeltaIOManager, "lake/schma_mode", "merge"),
+        (DeltaIOManager, "lake/ref", "main"),
+        (FileIOManager, "lake/mode", "append"),
+        (FileIOManager, "lake/paht", "x"),
+    ],
+)
+def test_nothing_is_written_for_an_asset_with_one(tmp_path: Path, manager: Any, name: str, value: Any) -> None:
+    lake = Lake.create(tmp_path)
+
+    @dg.asset(metadata={name: value})
+    def text() -> str:
+        return "x"
+
+    @dg.asset(metadata={name: value})
+    def rows() -> pa.Table:
+        return pa.table({"ts": [1], "a": ["x"]})
+
+    asset = text if manager is FileIOManager else rows
+    resources = {"io_manager": manager(lake=LakeResource(root=str(tmp_path)))}
+    with pytest.raises(InvalidDefinition, match=name):
+        dg.materialize([asset], resources=resources)
+    assert len(lake.log()) == 1
