@@ -39,6 +39,8 @@ class TableChange:
     """The number of versions, or commits of the lake, since the last tick."""
     commit: str | None = None
     """The lake's commit, if there is a lake."""
+    dropped: bool = False
+    """Whether the table is gone. `version` is then its last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ def table_change_sensor(
 
     For each changed table, it reports an observation of the asset, with the version, commit, operations and data
     version. The data version makes assets downstream of an external table stale. With a `target`, it requests a run for
-    each change. `request` returns the run to request instead, or None.
+    each change, except for a table that was dropped, which nothing can read: that is only observed. `request` returns
+    the run to request instead, or None, also for a drop.
 
     Each change is reported once. The cursor holds the number of the lake's journal, or the versions of plain tables.
     After a reset of the cursor, the current state is reported. `options` are those of `@dg.sensor`.
@@ -86,7 +89,8 @@ def table_change_sensor(
         changes = list(changes_since_cursor)
         requests = []
         for change in changes:
-            run_request = request(change) if request else _request_for_table(change) if target is not None else None
+            is_requested = target is not None and not change.dropped
+            run_request = request(change) if request else _request_for_table(change) if is_requested else None
             if run_request is not None:
                 requests.append(run_request)
         events = [_observation(change, lake.branch) for change in changes]
@@ -122,14 +126,15 @@ def _lake_changes(
     state = lake.at(head)
     for path, key in watched.items():
         changes = [commit for commit in reversed(new_commits) if path in changed_datasets(commit)]
-        if path not in state.datasets() or (not changes and last is not None):
+        dropped = path not in state.datasets()
+        if (not changes and last is not None) or (dropped and (last is None or not changes)):
             continue
         entries = [changed_datasets(commit)[path] for commit in changes]
         operations = [str(entry.get("operation")) for entry in entries]
         metrics = _sum(entry.get("summary") for entry in entries)
-        yield TableChange(
-            path, key, state.delta(path).version, operations, metrics, len(changes), changes[-1].id if changes else head
-        )
+        version = int(str(entries[-1].get("version") or 0)) if dropped else state.delta(path).version
+        newest = changes[-1].id if changes else head
+        yield TableChange(path, key, version, operations, metrics, len(changes), newest, dropped)
 
 
 def _plain_changes(
@@ -138,6 +143,8 @@ def _plain_changes(
     """Yield the changes of tables outside a lake since the versions in the cursor, and update the cursor."""
     for path, key in watched.items():
         table = lake.find_table(path)
+        if table is None and path in cursor:
+            yield TableChange(path, key, cursor.pop(path), dropped=True)
         if table is None or cursor.get(path) == table.version:
             continue
         last = cursor.get(path)
@@ -173,7 +180,10 @@ def _observation(change: TableChange, branch: str) -> dg.AssetObservation:
     if change.commit is not None:
         metadata |= {COMMIT: change.commit, BRANCH: branch}
     metadata |= {f"lake/{name}": value for name, value in change.metrics.items()}
-    return dg.AssetObservation(change.asset_key, metadata=metadata, tags={"dagster/data_version": str(change.version)})
+    if change.dropped:
+        metadata["lake/dropped"] = True
+    data_version = f"dropped after {change.version}" if change.dropped else str(change.version)
+    return dg.AssetObservation(change.asset_key, metadata=metadata, tags={"dagster/data_version": data_version})
 
 
 def _request_for_table(change: TableChange) -> dg.RunRequest:

@@ -4,17 +4,21 @@ from lake_orch.components.change_sensors import BranchSensorComponent, TableChan
 from lake_orch.components.delta_table import DeltaTableComponent
 from lake_orch.components.icechunk_repository import IcechunkRepositoryComponent
 from lake_orch.components.lake import LakeComponent
+from lake_orch.components.lake_tables import LakeTablesComponent
 from lake_orch.components.landing_zone import LandingZoneComponent
 from lake_orch.components.maintenance import MaintenanceComponent
 from lake_orch.components.pool import PoolComponent
+from lake_orch.components.published_checks import PublishedChecksComponent
 
 __all__ = [
     "BranchSensorComponent",
     "DeltaTableComponent",
     "IcechunkRepositoryComponent",
     "LakeComponent",
+    "LakeTablesComponent",
     "LandingZoneComponent",
     "MaintenanceComponent",
     "PoolComponent",
+    "PublishedChecksComponent",
     "TableChangeSensorComponent",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -148,3 +149,47 @@ def test_sensors_that_would_do_nothing() -> None:
         table_change_sensor([])
     with pytest.raises(InvalidDefinition, match="nothing by itself"):
         branch_sensor()
+
+
+def test_a_dropped_table_of_a_lake_is_told_once(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    lake = Lake.create(tmp_path)
+    with lake.session() as session:
+        session.create_delta("shared/orders", ROWS.schema).append(ROWS)
+    seen: list[TableChange] = []
+    watch = Watch(
+        table_change_sensor([ORDERS], request=lambda change: seen.append(change)),
+        LakeResource(root=str(tmp_path)),
+        instance,
+    )
+    watch.tick()
+    with lake.session() as session:
+        session.drop("shared/orders")
+    (event,) = watch.tick().asset_events
+    assert event.metadata["lake/dropped"].value is True
+    assert event.metadata["lake/operations"].value == "DROP TABLE"
+    assert [change.dropped for change in seen] == [False, True]
+    assert watch.metadata() == []
+    with lake.session() as session:
+        session.create_delta("shared/orders", ROWS.schema)
+    (again,) = watch.metadata()
+    assert "lake/dropped" not in again
+
+
+def test_a_dropped_table_of_a_folder_is_told_once(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    watch = Watch(table_change_sensor([ORDERS], target="*"), LakeResource(root=str(tmp_path)), instance)
+    DeltaTable.create(str(tmp_path / "shared/orders"), ROWS.schema).append(ROWS)
+    assert len(watch.tick().run_requests or ()) == 1
+    shutil.rmtree(tmp_path / "shared/orders")
+    result = watch.tick()
+    assert [event.metadata["lake/dropped"].value for event in result.asset_events] == [True]
+    assert not result.run_requests, "there is nothing to read"
+    assert watch.metadata() == []
+
+
+def test_a_table_that_never_was_there_is_no_drop(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    lake = Lake.create(tmp_path)
+    watch = Watch(table_change_sensor([ORDERS]), LakeResource(root=str(tmp_path)), instance)
+    assert watch.metadata() == []
+    with lake.session() as session:
+        session.put("file", b"x")
+    assert watch.metadata() == []
