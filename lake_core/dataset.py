@@ -20,7 +20,7 @@ from lake_core.errors import LakeError
 from lake_core.store import ObjectStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
     from datetime import datetime
 
@@ -63,9 +63,26 @@ Sizes: TypeAlias = "dict[str, int | None]"
 """Sizes of objects in bytes by their keys, as a dataset's log records them. None if it records none."""
 
 
+@dataclass(frozen=True, slots=True)
+class SizedKeys:
+    """Keys with sizes that are found one after the other, so that those before an error are known."""
+
+    pairs: Iterator[tuple[str, int | None]]
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key, _ in self.pairs)
+
+
+def sized(keys: Iterable[str]) -> Iterable[tuple[str, int | None]]:
+    """Yield keys with the sizes that a format gives. A format that records none lists the keys alone."""
+    if isinstance(keys, SizedKeys):
+        return keys.pairs
+    return keys.items() if isinstance(keys, Mapping) else ((key, None) for key in keys)
+
+
 def sizes_of(keys: Iterable[str]) -> Sizes:
-    """Return keys with the sizes that a format gives, as a mapping. A format that records none lists the keys alone."""
-    return dict(keys) if isinstance(keys, Mapping) else dict.fromkeys(keys)
+    """Return keys with the sizes that a format gives, as a mapping."""
+    return dict(sized(keys))
 
 
 def add_sizes(sizes: Sizes, others: Iterable[tuple[str, int | None]]) -> None:
@@ -364,7 +381,7 @@ class DatasetFormat(ABC):
     def reachable(self, state: ObjectStore, since: int | None) -> Iterable[str]:
         """List the UNIQUE keys that the states from version `since` to this one reach; only of this one for None.
 
-        A format whose log records the sizes of objects returns `Sizes`, so that `lake verify` compares them.
+        A format whose log records the sizes of objects returns `Sizes` or `SizedKeys`, and `lake verify` compares them.
         """
 
     def content_problem(self, store: ObjectStore, key: str) -> str | None:

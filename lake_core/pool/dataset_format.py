@@ -24,7 +24,7 @@ from lake_core.dataset import (
     DatasetStore,
     KeyClass,
     ReadCheck,
-    Sizes,
+    SizedKeys,
 )
 from lake_core.journal.errors import CorruptEntry
 from lake_core.journal.pointer import read_head
@@ -324,31 +324,33 @@ class PoolFormat(DatasetFormat):
 
     # Garbage
 
-    def reachable(self, state: ObjectStore, since: int | None) -> Sizes:
+    def reachable(self, state: ObjectStore, since: int | None) -> SizedKeys:
         """List the commits of the whole history, and the data objects of the versions.
 
         The history is reachable, because plain readers walk it. So are all objects of branches and pools that other
         clients made in the folder.
         """
+        return SizedKeys(self._reached(state, since))
+
+    def _reached(self, state: ObjectStore, since: int | None) -> Iterator[tuple[str, int | None]]:
         pool = dataset_pool(state)
         commits = CommitStore(state, pool.id)
         journal = open_journal(state, branches_folder(pool.id), system_clock)
         branches = read_state(journal)
         first = branches if since is None else journal.state_at(min(since + 1, branches.number))
         tips = {branch_of(branches, MAIN).commit: branch_of(first, MAIN).commit}
-        sizes: Sizes = {}
         if not state.versioned:
             tips |= {branch.commit: branch.commit for branch in branches.values() if branch.name != MAIN}
             for folder in state.list_folders():
                 if re.fullmatch(_KSUID, folder) and folder != pool.id:
                     metas = state.list(f"{folder}/")
-                    sizes.update((meta.key, None) for meta in metas if self.key_class(meta.key) is KeyClass.UNIQUE)
+                    yield from ((meta.key, None) for meta in metas if self.key_class(meta.key) is KeyClass.UNIQUE)
         for tip in tips:
-            sizes.update((key, NOT_EMPTY) for key in _commit_keys(state, commits, tip))
-        for each in (each for tip, oldest in tips.items() for each in commits.objects_since(tip, oldest).values()):
-            sizes[data_key(pool.id, each.id)] = each.size
-            sizes[seek_index_key(pool.id, each.id)] = NOT_EMPTY
-        return sizes
+            yield from ((key, NOT_EMPTY) for key in _commit_keys(state, commits, tip))
+        objects = {id: each for tip, oldest in tips.items() for id, each in commits.objects_since(tip, oldest).items()}
+        for id, each in objects.items():
+            yield data_key(pool.id, id), each.size
+            yield seek_index_key(pool.id, id), NOT_EMPTY
 
     def content_problem(self, store: ObjectStore, key: str) -> str | None:
         """Decode the frames of values and types of an object that this package reads."""

@@ -75,7 +75,7 @@ class Owner:
 
 
 def claim(
-    table: DeltaTable, writer: Owner | None, ownership: Ownership, *, replaces_rows: bool, replaces_all: bool
+    table: DeltaTable, writer: Owner | None, ownership: Ownership, *, replaces_rows: bool, replaces_all: bool = False
 ) -> None:
     """Make an asset the owner of the table if it takes it over. Otherwise, check that the asset may replace its rows.
 

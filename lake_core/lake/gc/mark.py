@@ -14,7 +14,7 @@ from itertools import accumulate, repeat
 from math import inf
 from typing import TYPE_CHECKING
 
-from lake_core.dataset import Sizes, add_sizes, sizes_of
+from lake_core.dataset import Sizes, add_sizes, sized
 from lake_core.errors import LakeError
 from lake_core.graveler import Entry
 from lake_core.graveler.entry_columns import entry_columns, relative_addresses
@@ -177,7 +177,8 @@ class Reachability:
     def _add_files(self, path: str, format: str, keys: Iterable[str]) -> None:
         """Mark the UNIQUE objects of a dataset."""
         self.formats.setdefault(path, set()).add(format)
-        self._add_objects((f"{path}/{key}", size) for key, size in sizes_of(keys).items())
+        # Those that come before an error are marked, so that a missing one is named.
+        self._add_objects((f"{path}/{key}", size) for key, size in sized(keys))
 
     def _add_dataset(self, state: StateStore, record: DatasetRecord) -> None:
         """Mark what a dataset of a state reaches, once for each tree."""
