@@ -194,3 +194,19 @@ def test_large_integers_with_nulls_pass_through_pandas(root: str) -> None:
     assert stored["id"].to_pylist() == ids
     assert stored["m"].to_pylist() == [[("k", 2**53 + 1)], None, []]
     assert np.dtype("int64") == DeltaTable(f"{root}/tables/source").to_pandas()["row"].dtype
+
+
+def test_a_relation_of_duckdb_is_stored_and_loaded(root: str) -> None:
+    @dg.asset
+    def orders() -> duckdb.DuckDBPyRelation:
+        return duckdb.sql("SELECT i AS id, i * 2 AS n FROM range(5) t(i)")
+
+    @dg.asset
+    def large(orders: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+        return orders.filter("n > 4")
+
+    dg.materialize([orders, large], resources={"io_manager": DeltaIOManager(lake=LakeResource(root=root))})
+    assert DeltaTable(f"{root}/tables/large").to_arrow().sort_by("id").to_pylist() == [
+        {"id": 3, "n": 6},
+        {"id": 4, "n": 8},
+    ]

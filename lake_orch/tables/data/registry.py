@@ -11,6 +11,7 @@ from lake_orch.errors import UnsupportedData
 from lake_orch.tables.data.arrow_dataset import ArrowDatasets
 from lake_orch.tables.data.arrow_rows import ArrowReaders, ArrowTables
 from lake_orch.tables.data.delta_table import DeltaTables
+from lake_orch.tables.data.duckdb_relation import DuckDBRelations
 from lake_orch.tables.data.handler import TableSlice, TypeHandler, annotation_text, resolved
 from lake_orch.tables.data.pandas_frame import PandasFrames
 from lake_orch.tables.data.polars_frame import PolarsFrames, PolarsLazyFrames
@@ -26,6 +27,7 @@ HANDLERS: tuple[TypeHandler, ...] = (
     PolarsFrames(),
     PolarsLazyFrames(),
     SparkFrames(),
+    DuckDBRelations(),
     DeltaTables(),
 )
 """This package's handlers. The first match wins, so the handler of a subclass comes before that of its base."""
