@@ -264,7 +264,7 @@ def test_a_handler_of_ones_own(root: str) -> None:
     assert received == [Measurements([1, 2])]
     with pytest.raises(
         UnsupportedData,
-        match=r"Measurements: return one of pyarrow\.Table, .*polars\.LazyFrame, pyspark\.sql\.DataFrame, duckdb\.DuckDBPyRelation$",
+        match=r"Measurements: return one of pyarrow\.Table, .*pyspark\.sql\.DataFrame, duckdb\.DuckDBPyRelation$",
     ):
         to_rows(Measurements([]), "x")
 
