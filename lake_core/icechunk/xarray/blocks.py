@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lake_core.icechunk.xarray.stored_variable import without_warnings
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
@@ -44,6 +46,11 @@ def write_blocks(blocks: Sequence[Block]) -> None:
 
     Raises UnstorableValues if an array cannot hold a value.
     """
+    with without_warnings():
+        _write_blocks(blocks)
+
+
+def _write_blocks(blocks: Sequence[Block]) -> None:
     sources, targets, boxes = [], [], []
     for part in blocks:
         chunks = part.values.chunks

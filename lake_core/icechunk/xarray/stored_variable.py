@@ -9,6 +9,7 @@ decoded again as `xarray.open_zarr` does it, and must come back as it was.
 from __future__ import annotations
 
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from lake_core.icechunk.errors import UnstorableValues
 from lake_core.icechunk.xarray.equality import comes_back
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Iterator, Mapping
 
 _MASKS = ("_FillValue", "missing_value")
 _PACKING = ("scale_factor", "add_offset", "_Unsigned", "dtype")
@@ -68,9 +69,8 @@ class StoredVariable:
         return self._checked(values)
 
     def _checked(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            # Xarray warns of what is an error here.
-            warnings.simplefilter("ignore")
+        # Threads of dask run this: the filters of warnings are not theirs to change.
+        with np.errstate(all="ignore"):
             try:
                 cells = self._encoded(values)
                 decoded = self._decoded(cells, values.dtype)
@@ -91,7 +91,8 @@ class StoredVariable:
 
     def read_back(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return values as they are read back. Raises UnstorableValues as `encode` does."""
-        return self._decoded(self.encode(values), values.dtype)
+        with without_warnings():
+            return self._decoded(self.encode(values), values.dtype)
 
     @property
     def has_dates(self) -> bool:
@@ -105,8 +106,7 @@ class StoredVariable:
         converts all of them by way of floats, and most often to objects of cftime.
         """
         coder = xr.coders.CFDatetimeCoder(use_cftime=False)
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
+        with without_warnings(), np.errstate(all="ignore"):
             try:
                 decode_cf_variable(self.name, self._raw(cells), decode_times=coder, decode_timedelta=False).load()
             except (ValueError, TypeError, ArithmeticError, LookupError):
@@ -217,6 +217,16 @@ class StoredVariable:
             "Store the array anew with a dtype, scale_factor, add_offset or _FillValue in its encoding that can hold "
             "such values, or convert them first"
         )
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Silence xarray and numpy where they warn of what is an error here. Only for the thread that calls a write."""
+    with warnings.catch_warnings():
+        for category in (xr.SerializationWarning, np.exceptions.ComplexWarning, FutureWarning, RuntimeWarning):
+            warnings.simplefilter("ignore", category)
+        warnings.filterwarnings("ignore", ".*can't be serialized faithfully")
+        yield
 
 
 def _parts(values: npt.NDArray[Any]) -> list[slice]:
