@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lake_core.hybrid_calendar import HybridCalendar
+from lake_core.parquet_rows import with_instants
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,8 @@ def needs_care(metadata: pq.FileMetaData, file_schema: pa.Schema, columns: Seque
         return True
     if len(set(file_schema.names)) < len(file_schema.names):
         return True
+    # Times in int96 are instants. Arrow reads them without a zone, and has no bounds of them.
+    file_schema = with_instants(file_schema, metadata.schema)
     folded = {name.lower(): name for name in file_schema.names}
     for child in columns:
         name = folded.get(child.name.lower())
@@ -57,15 +60,16 @@ def _reads_as(stored: pa.DataType, kind: pa.DataType) -> bool:
     if types.is_list(kind):
         return types.is_list(stored) and _reads_as(stored.value_type, kind.value_type)
     if types.is_timestamp(kind):
-        # Microseconds without a zone in the place of an instant are int96.
-        return types.is_timestamp(stored) and stored.unit in ("us", "ms") and stored.tz in (kind.tz, None)
+        # Arrow cannot compare the bounds of times without a zone with an instant.
+        return types.is_timestamp(stored) and stored.unit in ("us", "ms") and stored.tz == kind.tz
     return bool(stored == kind)
 
 
 def _has_single_valued_floats(metadata: pq.FileMetaData) -> bool:
     """Return whether the bounds of floats in a row group tell Arrow that all are equal, though some may be NaN.
 
-    Bounds do not include NaN. Arrow replaces a column with equal bounds by that value, and drops the rows with NaN.
+    Bounds do not include NaN. Arrow replaces a column with equal bounds by that value, and drops the rows with NaN. If
+    some are null, it does so in filters.
     """
     floats = [
         number
@@ -76,11 +80,6 @@ def _has_single_valued_floats(metadata: pq.FileMetaData) -> bool:
         row_group = metadata.row_group(group)
         for number in floats:
             statistics = row_group.column(number).statistics
-            if (
-                statistics is not None
-                and statistics.has_min_max
-                and statistics.min == statistics.max
-                and not statistics.null_count
-            ):
+            if statistics is not None and statistics.has_min_max and statistics.min == statistics.max:
                 return True
     return False

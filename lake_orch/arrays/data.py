@@ -17,6 +17,8 @@ from lake_orch.arrays.region import Region
 from lake_orch.errors import InvalidDefinition, UnsupportedData
 from lake_orch.tables.data.handler import annotation_text
 
+BY_TYPE = xr.coders.CFTimedeltaCoder(decode_via_units=False)
+"""Makes spans of the numbers that were written as spans, and not of others with the unit of a time."""
 _RETURNED = "xarray.Dataset, xarray.DataArray, zarr.Group, zarr.Array, numpy.ndarray, dask.array.Array"
 _LOADED = "xarray.Dataset, xarray.DataArray, zarr.Group, zarr.Array, numpy.ndarray, lake_core.icechunk.Session"
 
@@ -46,7 +48,7 @@ def _dataset_of(value: object, subject: str, variable: str, dimensions: Sequence
     if isinstance(value, xr.DataArray):
         return value.to_dataset(name=variable if value.name is None else value.name)
     if isinstance(value, zarr.Group):
-        return open_dataset(value.store, group=value.path)
+        return open_dataset(value.store, group=value.path, spans=BY_TYPE)
     if isinstance(value, zarr.Array):
         return xr.Dataset({value.basename or variable: _variable_of_zarr(value, subject, dimensions)})
     if isinstance(value, np.ndarray) or (hasattr(value, "__dask_graph__") and hasattr(value, "ndim")):
@@ -81,13 +83,22 @@ def _dimensions(count: int, names: Sequence[str], subject: str) -> tuple[str, ..
     return tuple(names)
 
 
-def open_dataset(store: Any, *, group: str = "", chunks: Any = None) -> xr.Dataset:
+def open_dataset(store: Any, *, group: str = "", chunks: Any = None, spans: Any = None) -> xr.Dataset:
     """Return the dataset of a group.
 
     Its arrays are lazy. With `chunks` they are dask arrays, otherwise xarray's own lazy arrays.
+
+    Args:
+        store: The store of Zarr.
+        group: The path of the group.
+        chunks: The chunks of dask arrays.
+        spans: Which variables are spans of time: xarray's `decode_timedelta`. By default all numbers with the unit of
+            a time are.
     """
     # A repository has no consolidated metadata.
-    dataset: xr.Dataset = xr.open_zarr(store, group=group or None, consolidated=False, chunks=chunks)
+    dataset: xr.Dataset = xr.open_zarr(
+        store, group=group or None, consolidated=False, chunks=chunks, decode_timedelta=spans
+    )
     return dataset
 
 

@@ -17,7 +17,7 @@ from lake_core.icechunk.errors import MismatchedVariable, UnstorableValues
 from lake_core.icechunk.xarray.stored_dataset import StoredDataset
 from lake_core.icechunk.zarr_copy import copy_group
 from lake_core.readable import count_of
-from lake_orch.arrays.data import open_dataset
+from lake_orch.arrays.data import BY_TYPE, open_dataset
 from lake_orch.arrays.layout import check_encoding, create_empty, rounded_variables
 from lake_orch.arrays.region import Extent, Region
 from lake_orch.arrays.settings import ArraySettings
@@ -290,7 +290,7 @@ class ArrayWriter:
             if changed.intersection(dimensions):
                 for part, targets in _runs(positions):
                     self._stored(store).write({name: variable.isel(part)}, targets)
-            elif not _same(variable, existing[name].variable.isel(positions)):
+            elif not _same(self._stored(store).read_back(name, variable), existing[name].variable.isel(positions)):
                 raise RegionMismatch(
                     f"{name!r} of {self.subject} differs from the stored array, which other partitions share: "
                     f"it has the dimensions {_listed(variable.dims)}. Nothing was written"
@@ -310,7 +310,9 @@ class ArrayWriter:
             for dimension in growing:
                 if dimension in self.settings.coordinates:
                     self._declare(store, dimension, dataset)
-        existing = open_dataset(store)
+        # Numbers with the unit of a time are numbers, also where they are stored.
+        spans = {str(name): True if item.dtype.kind == "m" else BY_TYPE for name, item in dataset.variables.items()}
+        existing = open_dataset(store, spans=spans)
         if set(existing.variables) != set(dataset.variables):
             differing = set(existing.variables) ^ set(dataset.variables)
             raise RegionMismatch(

@@ -168,6 +168,91 @@ def test_mixed_objects_are_refused(whole: Callable[..., Weather]) -> None:
         whole().put(xr.Dataset({"v": ("x", np.array(["a", 1, None, 2.0], object))}))
 
 
+INEXACT = {
+    "a zero at the end of bytes": np.array([b"ab", b"c\0"], object),
+    "integers with and without a sign": np.array([2**63 + 1, 1], object),
+    "integers of more than 64 bits": np.array([2**70, 1], object),
+}
+
+
+@pytest.mark.parametrize("kind", INEXACT)
+def test_objects_that_no_type_of_numpy_holds_are_refused(whole: Callable[..., Weather], kind: str) -> None:
+    with pytest.raises(UnsupportedData, match="'v' has Python objects"):
+        whole().put(xr.Dataset({"v": ("x", INEXACT[kind])}))
+
+
+def test_large_integers_of_python_come_back(whole: Callable[..., Weather]) -> None:
+    weather = whole()
+    weather.put(xr.Dataset({"v": ("x", np.array([2**63 + 1, 2**64 - 1], object))}))
+    assert weather.stored()["v"].values.tolist() == [2**63 + 1, 2**64 - 1]
+
+
+def test_a_type_of_pandas_is_refused_by_name(whole: Callable[..., Weather]) -> None:
+    frame = pd.DataFrame({"v": pd.Categorical(["a", "b"])})
+    with pytest.raises(UnsupportedData, match="'v' is of type category"):
+        whole().put(xr.Dataset.from_dataframe(frame))
+
+
+@pytest.mark.parametrize("attributes", [{"scale_factor": 2.0}, {"missing_value": "NA"}, {"units": "seconds"}])
+def test_texts_that_their_attributes_make_unreadable_are_refused(
+    whole: Callable[..., Weather], attributes: dict[str, Any]
+) -> None:
+    with pytest.raises(UnsupportedData, match=f"'v' has .*{next(iter(attributes))}"):
+        whole().put(xr.Dataset({"v": ("x", np.array(["a", "NA"], object), attributes)}))
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(1 + 2j, "float64"), (2**24 + 1, "float32")])
+def test_only_floats_are_rounded_to_a_type_that_the_encoding_names(
+    whole: Callable[..., Weather], value: complex, dtype: str
+) -> None:
+    with pytest.raises(UnsupportedData, match="'v' has the value"):
+        whole(**{"lake/encoding": {"v": {"dtype": dtype}}}).put(xr.Dataset({"v": ("x", np.array([value]))}))
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+def test_times_of_coarser_units_than_those_of_the_array_come_back(
+    partitioned: Callable[..., Weather], unit: str
+) -> None:
+    weather = partitioned()
+    data = day("2024-01-01", np.array(["2020-01-01", "NaT"], f"M8[{unit}]"))
+    weather.put(data.assign_coords(time=data["time"].astype(f"M8[{unit}]")), "2024-01-01")
+    assert weather.stored().equals(data.assign(v=data["v"].astype("M8[ns]")))
+
+
+def test_numbers_with_the_unit_of_a_time_are_written_to_partitions(partitioned: Callable[..., Weather]) -> None:
+    weather = partitioned()
+    weather.put(day("2024-01-01", [1e-10, 1e300], units="seconds"), "2024-01-01")
+    weather.put(day("2024-01-02", [0.5], units="seconds"), "2024-01-02")
+    store = weather.repository.readonly_session("main").store
+    stored = xr.open_zarr(store, consolidated=False, chunks=None, decode_timedelta=False)
+    assert stored["v"].values.tolist() == [1e-10, 1e300, 0.5]
+
+
+def test_a_coordinate_that_was_rounded_is_equal_to_itself_in_another_partition(root: str) -> None:
+    stations = dg.MultiPartitionsDefinition({"day": DAYS, "station": dg.StaticPartitionsDefinition(["1", "2"])})
+    metadata = {
+        "partition_expr": {"day": "time", "station": "station"},
+        "lake/encoding": {"latitude": {"dtype": "float32"}},
+    }
+    days = ["2024-01-01", "2024-01-02"]
+
+    @dg.asset(partitions_def=stations, metadata=metadata)
+    def weather(context: dg.AssetExecutionContext) -> xr.Dataset:
+        keys = context.partition_key.keys_by_dimension  # type: ignore[attr-defined]
+        data = day(keys["day"], [1.0]).expand_dims(station=[int(keys["station"])])
+        return data.assign(latitude=("station", [0.1]))
+
+    lake = LakeResource(root=root)
+    for key in days:
+        dg.materialize(
+            [weather],
+            partition_key=dg.MultiPartitionKey({"day": key, "station": "1"}),
+            resources={"lake": lake, "io_manager": IcechunkIOManager(lake=lake)},
+        )
+    store = Repository.open(f"{root}/tables/weather").readonly_session("main").store
+    assert xr.open_zarr(store, consolidated=False)["time"].size == len(days)
+
+
 @pytest.mark.parametrize(("chunk", "unit"), [(1, 7), (3, 10), (10, 4), (25, 20)])
 def test_no_task_of_dask_loses_the_cells_of_another(whole: Callable[..., Weather], chunk: int, unit: int) -> None:
     values = np.arange(10_000.0).reshape(100, 100)

@@ -3,6 +3,7 @@
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
 import datetime as dt
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,34 @@ def test_only_the_files_that_need_care_are_read_into_memory(root: str, folder: P
     dataset = loaded(root, ds.Dataset)
     assert isinstance(dataset, ds.UnionDataset)
     assert ids_of(dataset) == [0, 1, 2, 3]
+
+
+def test_filters_of_a_dataset_see_nan_beside_one_value_and_nulls(root: str, folder: Path) -> None:
+    write(folder / "1.parquet", pa.table({"id": [1, 2, 3], "x": [5.0, None, float("nan")]}))
+    DeltaTable.convert(folder)
+    found = loaded(root, ds.Dataset).to_table(filter=ds.field("x") != 5.0)
+    assert found["id"].to_pylist() == [3]
+
+
+def test_instants_of_files_without_a_zone_are_filtered(root: str, folder: Path) -> None:
+    moments = [dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 2)]
+    write(folder / "1.parquet", pa.table({"id": [1, 2], "t": pa.array(moments, pa.timestamp("us", "UTC"))}))
+    DeltaTable.convert(folder)
+    # The file's times lose their zone, as some writers leave it out.
+    path = next(folder.glob("1.parquet"))
+    write(path, pa.table({"id": [1, 2], "t": pa.array(moments, pa.timestamp("us"))}))
+    log = folder / "_delta_log" / f"{0:020}.json"
+    log.write_text(_with_sizes(log.read_text(), path.stat().st_size))
+    found = loaded(root, ds.Dataset).to_table(filter=ds.field("t") > dt.datetime(2024, 1, 1, tzinfo=dt.UTC))
+    assert found["id"].to_pylist() == [2]
+
+
+def _with_sizes(log: str, size: int) -> str:
+    actions = [json.loads(line) for line in log.splitlines()]
+    for action in actions:
+        if "add" in action:
+            action["add"]["size"] = size
+    return "\n".join(json.dumps(action) for action in actions) + "\n"
 
 
 def test_files_of_this_package_are_left_to_arrow(root: str, folder: Path) -> None:

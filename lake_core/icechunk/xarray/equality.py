@@ -21,7 +21,7 @@ def comes_back(
         values: The values.
         decoded: The values that were read back, of the same shape.
         tolerance: How far a number may be from its value.
-        rounded: A type of floats. Values may be rounded to it.
+        rounded: A type of floats or complex numbers. Values of the same kind may be rounded to it.
     """
     if values.dtype.kind == "O" or decoded.dtype.kind == "O":
         return _equal_objects(values, decoded)
@@ -40,7 +40,7 @@ def comes_back(
         if near.all():
             return np.asarray(near, bool)
     same = both_missing | (_converts(values, decoded.dtype) & (values.astype(decoded.dtype) == decoded))
-    if rounded is not None:
+    if rounded is not None and values.dtype.kind in "fc" and np.can_cast(values.dtype, rounded, "same_kind"):
         nearest = values.astype(rounded)
         same |= (nearest.astype(decoded.dtype) == decoded) & (np.isfinite(nearest) == np.isfinite(values))
     if tolerance is not None:

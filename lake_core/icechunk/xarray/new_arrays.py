@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _TEXT: np.dtype[Any] = create_vlen_dtype(str)
 _OF_ZARR = ("chunks", "shards", "compressors", "filters", "serializer", "fill_value")
 _OF_CF = ("dtype", "units", "calendar", "_FillValue", "missing_value", "scale_factor", "add_offset")
+_KINDS = {"integer": "iu", "floating": "f", "boolean": "b", "complex": "c", "bytes": "S"}
+"""The kinds of numpy's types, by the kind of Python objects as pandas names it."""
 _NOT_A_TIME = int(np.iinfo(np.int64).min)
 
 
@@ -64,6 +66,11 @@ def _plain(value: Any) -> Any:
 
 def _of_one_type(name: str, variable: xr.Variable) -> xr.Variable:
     """Return texts of variable length, because a later text may be longer, and objects of one kind as that kind."""
+    if not isinstance(variable.dtype, np.dtype):
+        raise UnstorableValues(
+            f"{name!r} is of type {variable.dtype} of pandas, which arrays do not have: convert it, such as by "
+            "astype('float64') or astype(str)"
+        )
     if variable.dtype.kind in "UT":
         return variable.astype(object)
     if variable.dtype.fields is not None and not variable.dtype.isnative:
@@ -75,8 +82,17 @@ def _of_one_type(name: str, variable: xr.Variable) -> xr.Variable:
     kind = infer_dtype(values.ravel(), skipna=True)
     if kind in ("string", "empty") or (values.size and hasattr(values.ravel()[0], "calendar")):
         return variable
-    if kind in ("integer", "floating", "boolean", "complex", "bytes") and not _has_missing(values):
-        return xr.Variable(variable.dims, np.array(values.tolist()), variable.attrs, variable.encoding)
+    if kind in _KINDS and not _has_missing(values):
+        exact = np.array(values.tolist())
+        # Zarr knows only one of the names of a type.
+        converted = exact.astype(exact.dtype.str)
+        # Integers of 64 bits with and without a sign would become floats, and bytes lose zeros at their end.
+        if converted.dtype.kind in _KINDS[kind] and bool((converted.astype(object) == values).all()):
+            return xr.Variable(variable.dims, converted, variable.attrs, variable.encoding)
+        raise UnstorableValues(
+            f"{name!r} has Python objects of kind {kind!r}, and no type of numpy holds all of them as they are: "
+            "convert them, such as to texts"
+        )
     raise UnstorableValues(
         f"{name!r} has Python objects of kind {kind!r}, and arrays hold values of one type: convert it, such as by "
         "astype('float64') or astype(str)"

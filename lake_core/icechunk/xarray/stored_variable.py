@@ -59,7 +59,9 @@ class StoredVariable:
         if self._is_plain(values.dtype):
             return values
         if self.cells.kind in "OT":
-            return self._texts(values)
+            cells = self._texts(values)
+            self._check_texts(values, cells)
+            return cells
         parts = _parts(values)
         if len(parts) > 1:
             cells = np.empty(values.shape, self.cells)
@@ -145,14 +147,16 @@ class StoredVariable:
 
     def _encoded(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         encoding = self._encoding(spans=self._has_spans(values.dtype))
-        variable = xr.Variable(self.dimensions, values, {}, encoding)
+        variable = xr.Variable(self.dimensions, _finer(values), {}, encoding)
         encoded: npt.NDArray[Any] = encode_cf_variable(variable, name=self.name).values
         return encoded if encoded.dtype == self.cells else encoded.astype(self.cells)
 
     def _encoding(self, *, spans: bool) -> dict[str, Any]:
         """Return the encoding that xarray gives a variable that it decoded from the array."""
-        nothing = xr.Variable(self.dimensions, np.empty((0,) * len(self.dimensions), self.cells), dict(self.attributes))
-        encoding = decode_cf_variable(self.name, nothing, decode_timedelta=spans).encoding
+        # Xarray cannot decode dates of other calendars if there are none.
+        length = 1 if self.has_dates else 0
+        sample = xr.Variable(self.dimensions, np.zeros((length,) * len(self.dimensions), self.cells), self.attributes)
+        encoding = decode_cf_variable(self.name, sample, decode_timedelta=spans).encoding
         return {name: value for name, value in encoding.items() if name not in _NOT_OF_VALUES}
 
     def _texts(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -184,6 +188,25 @@ class StoredVariable:
                 "fillna(''), or name a text that stands for it as _FillValue in the encoding"
             )
         return cells
+
+    def _check_texts(self, values: npt.NDArray[Any], cells: npt.NDArray[Any]) -> None:
+        """Raise UnstorableValues if attributes of the array make something else of texts."""
+        named = [name for name in (*_MASKS, *_PACKING, "units") if name in self.attributes]
+        if not named or not values.size:
+            return
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            try:
+                # Spans are decoded as well, because `open_zarr` does it.
+                decoded = decode_cf_variable(self.name, self._raw(cells), decode_timedelta=True).values
+            except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+                raise UnstorableValues(
+                    f"{self.name!r} has texts, and xarray could not read them by the attributes "
+                    f"{', '.join(named)}: remove these"
+                ) from error
+        same = comes_back(values.astype(object), decoded)
+        if not same.all():
+            self._refuse(values, decoded, ~same)
 
     def _tolerance(self, cells: npt.NDArray[Any]) -> float | npt.NDArray[Any] | None:
         """Return how far packed values may be from what is read back: half a step, or None if they are not packed."""
@@ -235,6 +258,20 @@ def _parts(values: npt.NDArray[Any]) -> list[slice]:
         return [slice(None)]
     rows = max(1, _AT_ONCE * len(values) // values.size)
     return [slice(start, start + rows) for start in range(0, len(values), rows)]
+
+
+def _finer(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return times in the finest unit that holds all of them.
+
+    Xarray encodes times of a coarser unit than that of their array as other numbers, or as missing.
+    """
+    if values.dtype.kind not in "mM":
+        return values
+    for unit in ("ns", "us"):
+        finer = values.astype(f"{values.dtype.kind}8[{unit}]")
+        if np.array_equal(finer.astype(values.dtype).view(np.int64), values.view(np.int64)):
+            return finer
+    return values
 
 
 def decoded_source(name: str, variable: xr.Variable) -> xr.Variable:
