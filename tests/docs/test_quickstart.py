@@ -114,7 +114,12 @@ def test_the_project_of_the_components_page(folder: Path, monkeypatch: pytest.Mo
         job = dg.define_asset_job("whole", "key:raw/orders or key:customers or key:big_spenders or key:outside")
         whole = dg.Definitions.merge(defs, dg.Definitions(jobs=[job])).resolve_job_def("whole")
         result = execute_in_process(whole, instance=instance, tags=tags)
-        checks = {evaluation.check_name: evaluation.passed for evaluation in result.get_asset_check_evaluations()}
+        checks = {
+            evaluation.check_name: evaluation.passed
+            for evaluation in result.get_asset_check_evaluations()
+            # What is published is looked at again after the run.
+            if not evaluation.check_name.startswith("published")
+        }
         assert checks == {"bought_something": True, "named": True}, (
             "health is measured by maintenance, not by a run of the tables"
         )

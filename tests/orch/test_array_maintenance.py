@@ -212,6 +212,7 @@ def test_one_call_maintains_tables_and_arrays(alone: LakeResource, instance: dg.
             "checkpoint",
             "vacuum",
             "manifest_rewrite",
+            "session_reaper",
             "snapshot_expiry",
             "garbage_collection",
             "health",

@@ -80,7 +80,7 @@ def _checked(
     """Check the contents of groups, and yield these."""
     results = run(ContentTask(root, tuple(tuple(group.read) for group in groups), formats), len(groups))
     for group, checked in zip(groups, results, strict=True):
-        here = (content_problem(root, key, formats) for key in checked.unread)
+        here = (_problem_here(root, key, formats) for key in checked.unread)
         problems = [*checked.problems, *(problem for problem in here if problem is not None)]
         group.problems = {problem.key: problem for problem in problems}
         yield group
@@ -169,9 +169,20 @@ def content_problem(root: ObjectStore, key: str, formats: Mapping[str, Collectio
         if table_id(table.pairs, named) == key.removeprefix(f"{TREES}/"):
             return None
         return Problem("corrupt", key, "its records do not match its name: restore it from a backup")
+    except UnknownFormat:
+        # Another process may have the package.
+        raise
     except NotFound:
         return Problem("missing", key, "a live state refers to it, but it is missing: restore it from a backup")
     except LakeError as error:
+        return Problem("corrupt", key, str(error))
+
+
+def _problem_here(root: ObjectStore, key: str, formats: Mapping[str, Collection[str]]) -> Problem | None:
+    """Read an object in this process, which is the last that may have the package of its format."""
+    try:
+        return content_problem(root, key, formats)
+    except UnknownFormat as error:
         return Problem("corrupt", key, str(error))
 
 
