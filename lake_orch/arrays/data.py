@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -95,10 +96,13 @@ def open_dataset(store: Any, *, group: str = "", chunks: Any = None, spans: Any 
         spans: Which variables are spans of time: xarray's `decode_timedelta`. By default all numbers with the unit of
             a time are.
     """
-    # A repository has no consolidated metadata.
-    dataset: xr.Dataset = xr.open_zarr(
-        store, group=group or None, consolidated=False, chunks=chunks, decode_timedelta=spans
-    )
+    with warnings.catch_warnings():
+        # Xarray says of numbers with the unit of a time that it will not make spans of them in future.
+        warnings.simplefilter("ignore", FutureWarning)
+        # A repository has no consolidated metadata.
+        dataset: xr.Dataset = xr.open_zarr(
+            store, group=group or None, consolidated=False, chunks=chunks, decode_timedelta=spans
+        )
     return dataset
 
 
