@@ -20,7 +20,7 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.errors import LakeError
+from lake_core.nested_arrays import leaf_types, map_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -86,28 +87,18 @@ class HybridCalendar:
         """
         leaves = int96_leaves(schema)
         columns = [
-            pa.chunked_array([self._array(chunk, iter(leaves[name])) for chunk in column.chunks], column.type)
-            if _has_moments(column.type)
+            pa.chunked_array(
+                [map_leaves(chunk, partial(self._leaf, iter(leaves[name]))) for chunk in column.chunks], column.type
+            )
+            if any(pa.types.is_date32(leaf) or pa.types.is_timestamp(leaf) for leaf in leaf_types(column.type))
             else column
             for name, column in zip(rows.column_names, rows.columns, strict=True)
         ]
         return pa.Table.from_arrays(columns, schema=rows.schema)
 
-    def _array(self, array: pa.Array, int96: Iterator[bool]) -> pa.Array:
-        """Convert the leaves of an array. `int96` tells for each leaf whether it is stored so."""
+    def _leaf(self, int96: Iterator[bool], array: pa.Array) -> pa.Array:
+        """Convert a leaf. `int96` tells for each leaf of a column whether it is stored so."""
         kind, types = array.type, pa.types
-        if types.is_struct(kind):
-            children = [self._array(child, int96) for child in array.flatten()]
-            return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
-        if types.is_map(kind):
-            offsets, first, length = _spanned(array)
-            keys = self._array(array.keys.slice(first, length), int96)
-            items = self._array(array.items.slice(first, length), int96)
-            return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=_mask(array))
-        if types.is_list(kind):
-            offsets, first, length = _spanned(array)
-            values = self._array(array.values.slice(first, length), int96)
-            return pa.ListArray.from_arrays(offsets, values, type=kind, mask=_mask(array))
         is_int96 = next(int96)
         if types.is_date32(kind) and self.dates:
             return _with_numbers(array, pa.int32(), gregorian_days)
@@ -222,38 +213,11 @@ def _with_numbers(array: pa.Array, integers: pa.DataType, convert: Any) -> pa.Ar
     converted = convert(numbers)
     if converted is numbers:
         return array
-    mask = _mask(array)
-    return (
-        pa.array(converted, pa.int64(), mask=None if mask is None else mask.to_numpy(zero_copy_only=False))
-        .cast(integers)
-        .view(array.type)
-    )
-
-
-def _mask(array: pa.Array) -> pa.Array | None:
-    return array.is_null() if array.null_count else None
-
-
-def _spanned(array: pa.Array) -> tuple[pa.Array, int, int]:
-    """Return offsets from 0 in an array of their own, and the first and the number of the child values they span."""
-    offsets = array.offsets.to_numpy()
-    first = int(offsets[0])
-    return pa.array(offsets - first), first, int(offsets[-1]) - first
-
-
-def _has_moments(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
-        return any(_has_moments(kind.field(number).type) for number in range(kind.num_fields))
-    return bool(pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
+    mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    return pa.array(converted, pa.int64(), mask=mask).cast(integers).view(array.type)
 
 
 def int96_leaves(schema: pq.ParquetSchema) -> dict[str, list[bool]]:
     """Return by column whether each of its leaves is stored as int96."""
     stored = iter([schema.column(number).physical_type == "INT96" for number in range(len(schema.names))])
-    return {child.name: [next(stored) for _ in range(_count_leaves(child.type))] for child in schema.to_arrow_schema()}
-
-
-def _count_leaves(kind: pa.DataType) -> int:
-    if pa.types.is_nested(kind):
-        return sum(_count_leaves(kind.field(number).type) for number in range(kind.num_fields))
-    return 1
+    return {child.name: [next(stored) for _ in leaf_types(child.type)] for child in schema.to_arrow_schema()}

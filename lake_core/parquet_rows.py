@@ -6,12 +6,14 @@ instant, which it is though the file does not say so. Old dates and times are co
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lake_core.hybrid_calendar import HybridCalendar, int96_leaves
+from lake_core.nested_arrays import map_leaf_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,16 +49,10 @@ def is_read_by_arrow(metadata: pq.FileMetaData) -> bool:
 def with_instants(rows: pa.Schema, stored: pq.ParquetSchema) -> pa.Schema:
     """Return the schema of a file with a zone for its times in int96, at any level."""
     leaves = int96_leaves(stored)
-    return pa.schema([child.with_type(_with_instants(child.type, iter(leaves[child.name]))) for child in rows])
 
+    def of_leaf(int96: Iterator[bool], kind: pa.DataType) -> pa.DataType:
+        return _INSTANT if next(int96) else kind
 
-def _with_instants(kind: pa.DataType, int96: Iterator[bool]) -> pa.DataType:
-    types = pa.types
-    if types.is_struct(kind):
-        return pa.struct([child.with_type(_with_instants(child.type, int96)) for child in kind])
-    if types.is_map(kind):
-        children = [child.with_type(_with_instants(child.type, int96)) for child in (kind.key_field, kind.item_field)]
-        return pa.map_(*children)
-    if types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_with_instants(kind.value_type, int96)))
-    return _INSTANT if next(int96) else kind
+    return pa.schema(
+        [child.with_type(map_leaf_types(child.type, partial(of_leaf, iter(leaves[child.name])))) for child in rows]
+    )

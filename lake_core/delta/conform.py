@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from lake_core.delta.errors import ConstraintViolation, CorruptDataFile, SchemaMismatch
 from lake_core.delta.schema import DataType, arrow_type, is_zoneless, schema_from_arrow, type_from_arrow, zoneless
+from lake_core.nested_arrays import leaf_types, map_leaves, rebased
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -129,35 +130,14 @@ def conform_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def _in_microseconds(array: pa.Array) -> pa.Array:
     """Return times in nanoseconds as the microsecond that they are in, as other readers of Delta do, at any level."""
-    kind = _microseconds(array.type)
-    if kind == array.type:
-        return array
-    if pa.types.is_timestamp(kind):
-        return pc.floor_temporal(array, unit="microsecond").cast(kind)
-    if pa.types.is_struct(kind):
-        children = [_in_microseconds(child) for child in array.flatten()]
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
-    offsets, first, last = _rebased(array)
-    mask = array.is_null() if array.null_count else None
-    if pa.types.is_map(kind):
-        keys, items = (_in_microseconds(part.slice(first, last - first)) for part in (array.keys, array.items))
-        return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=mask)
-    return pa.ListArray.from_arrays(
-        offsets, _in_microseconds(array.values.slice(first, last - first)), type=kind, mask=mask
-    )
+    has_nanoseconds = any(pa.types.is_timestamp(leaf) and leaf.unit == "ns" for leaf in leaf_types(array.type))
+    return map_leaves(array, _in_microsecond) if has_nanoseconds else array
 
 
-def _microseconds(kind: pa.DataType) -> pa.DataType:
-    types = pa.types
-    if types.is_timestamp(kind) and kind.unit == "ns":
-        return pa.timestamp("us", kind.tz)
-    if types.is_struct(kind):
-        return pa.struct([child.with_type(_microseconds(child.type)) for child in kind])
-    if types.is_map(kind):
-        return pa.map_(*(child.with_type(_microseconds(child.type)) for child in (kind.key_field, kind.item_field)))
-    if types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_microseconds(kind.value_type)))
-    return kind
+def _in_microsecond(leaf: pa.Array) -> pa.Array:
+    if not pa.types.is_timestamp(leaf.type) or leaf.type.unit != "ns":
+        return leaf
+    return pc.floor_temporal(leaf, unit="microsecond").cast(pa.timestamp("us", leaf.type.tz))
 
 
 def _check_struct(data: list[pa.Field], table: list[pa.Field], path: str) -> None:
@@ -273,7 +253,7 @@ def _convert(array: pa.Array, kind: pa.DataType, *, by_position: bool = False) -
         values = _convert(children, kind.value_type, by_position=by_position)
         return pa.ListArray.from_arrays(offsets, values, type=kind, mask=array.is_null() if array.null_count else None)
     if types.is_map(kind) and types.is_map(source):
-        offsets, first, last = _rebased(array)
+        offsets, first, last = rebased(array)
         keys = _convert(array.keys.slice(first, last - first), kind.key_type, by_position=by_position)
         items = _convert(array.items.slice(first, last - first), kind.item_type, by_position=by_position)
         return pa.MapArray.from_arrays(
@@ -301,33 +281,20 @@ def _empty_structs(array: pa.Array, kind: pa.StructType) -> pa.Array:
 def _lists(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return offsets from 0, and the child values that they span, of any kind of list."""
     if pa.types.is_list(array.type):
-        offsets, first, last = _rebased(array)
+        offsets, first, last = rebased(array)
         return offsets, array.values.slice(first, last - first)
     # Views may overlap or be in any order, and fixed and large lists have no 32-bit offsets, so compute these.
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     return pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32()), array.flatten()
 
 
-def _rebased(array: pa.Array) -> tuple[pa.Array, int, int]:
-    """Return offsets from 0 in an array of their own, and which of the child values they span."""
-    offsets = array.offsets.to_numpy()
-    first, last = int(offsets[0]), int(offsets[-1])
-    return pa.array(offsets - first), first, last
-
-
 def _check_text(child: pa.Field, column: pa.ChunkedArray) -> None:
-    if not _holds_text(child.type):
+    if not any(map(pa.types.is_string, leaf_types(child.type))):
         return
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as error:
         raise SchemaMismatch(f"column {child.name!r} holds bytes that are not UTF-8 text: {error}") from None
-
-
-def _holds_text(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
-        return any(_holds_text(kind.field(index).type) for index in range(kind.num_fields))
-    return bool(pa.types.is_string(kind))
 
 
 def _check_nulls(array: pa.Array, child: pa.Field, path: str) -> None:

@@ -26,6 +26,7 @@ from lake_core.delta.schema import StructType, schema_from_arrow
 from lake_core.delta.schema_evolution import added
 from lake_core.delta.statistics import Leaf, StatisticsCollector, indexed_leaves
 from lake_core.delta.transaction import Operation, partition_by_text
+from lake_core.nested_arrays import leaf_types
 from lake_core.parquet_rows import INT96_UNIT, with_instants
 from lake_core.runner import Runner, run_here
 from lake_core.store.object_file import open_object
@@ -168,19 +169,17 @@ def _data_schema(keys: Sequence[str], schemas: Iterable[pa.Schema]) -> pa.Schema
 
 def _check_readable(kind: pa.DataType, subject: str) -> None:
     """Raise ConvertFailed for a type that Spark cannot read from a file of a table, at any level."""
-    if pa.types.is_nested(kind):
-        for number in range(kind.num_fields):
-            _check_readable(kind.field(number).type, subject)
-    elif pa.types.is_timestamp(kind) and kind.unit == "ns":
-        raise ConvertFailed(
-            f"{subject} has nanoseconds, which Delta does not have and Spark cannot read: write the file anew with "
-            "microseconds, such as by pandas' to_parquet(…, coerce_timestamps='us'), or append its rows to a table"
-        )
-    elif pa.types.is_float16(kind):
-        raise ConvertFailed(
-            f"{subject} has half floats (float16), which Spark cannot read: write the file anew with float32, or "
-            "append its rows to a table"
-        )
+    for leaf in leaf_types(kind):
+        if pa.types.is_timestamp(leaf) and leaf.unit == "ns":
+            raise ConvertFailed(
+                f"{subject} has nanoseconds, which Delta does not have and Spark cannot read: write the file anew with "
+                "microseconds, such as by pandas' to_parquet(…, coerce_timestamps='us'), or append its rows to a table"
+            )
+        if pa.types.is_float16(leaf):
+            raise ConvertFailed(
+                f"{subject} has half floats (float16), which Spark cannot read: write the file anew with float32, or "
+                "append its rows to a table"
+            )
 
 
 @dataclass(frozen=True, slots=True)
