@@ -123,18 +123,18 @@ class ArrayWriter:
                 f"lake/append_dim is {dimension!r}, "
                 f"but {self.subject} has the dimensions {', '.join(map(str, dataset.dims))}"
             )
-        dataset, existing = self._create_or_check(store, dataset, (dimension,))
+        dataset, existing, stored = self._create_or_check(store, dataset, (dimension,))
         length = existing.sizes.get(dimension, 0)
         splice(store, dimension, length, length, dataset.sizes[dimension])
         grown = {name: variable for name, variable in dataset.variables.items() if dimension in variable.dims}
-        self._stored(store).write(grown, {dimension: slice(length, length + dataset.sizes[dimension])})
+        stored.write(grown, {dimension: slice(length, length + dataset.sizes[dimension])})
 
     # A region
 
     def _write_region(self, store: IcechunkStore, dataset: xr.Dataset, region: Region) -> bool:
         dataset = self._with_dimensions(dataset, region)
         dataset = dataset.sortby([extent.dimension for extent in region.extents if extent.windows is not None])
-        dataset, existing = self._create_or_check(store, dataset, region.dimensions)
+        dataset, existing, stored = self._create_or_check(store, dataset, region.dimensions)
         if self.settings.mode in ("error", "ignore") and _covers_something(existing, region):
             return self._refuse()
         changed: set[str] = set()
@@ -147,7 +147,7 @@ class ArrayWriter:
             )
             if len(coordinates[extent.dimension]) != len(values) or not _equal(coordinates[extent.dimension], values):
                 changed.add(extent.dimension)
-        self._write_shared(store, dataset, existing, region, changed, coordinates)
+        self._write_shared(stored, dataset, existing, region, changed, coordinates)
         sliced = [
             name
             for name, variable in dataset.variables.items()
@@ -159,7 +159,7 @@ class ArrayWriter:
                 for dimension in region.dimensions
             }
         ):
-            self._stored(store).write({name: dataset[name].variable.isel(positions) for name in sliced}, targets)
+            stored.write({name: dataset[name].variable.isel(positions) for name in sliced}, targets)
         return True
 
     def _stored(self, store: IcechunkStore) -> StoredDataset:
@@ -268,7 +268,7 @@ class ArrayWriter:
 
     def _write_shared(
         self,
-        store: IcechunkStore,
+        stored: StoredDataset,
         dataset: xr.Dataset,
         existing: xr.Dataset,
         region: Region,
@@ -289,8 +289,8 @@ class ArrayWriter:
             }
             if changed.intersection(dimensions):
                 for part, targets in _runs(positions):
-                    self._stored(store).write({name: variable.isel(part)}, targets)
-            elif not _same(self._stored(store).read_back(name, variable), existing[name].variable.isel(positions)):
+                    stored.write({name: variable.isel(part)}, targets)
+            elif not _same(stored.read_back(name, variable), existing[name].variable.isel(positions)):
                 raise RegionMismatch(
                     f"{name!r} of {self.subject} differs from the stored array, which other partitions share: "
                     f"it has the dimensions {_listed(variable.dims)}. Nothing was written"
@@ -300,10 +300,11 @@ class ArrayWriter:
 
     def _create_or_check(
         self, store: IcechunkStore, dataset: xr.Dataset, growing: tuple[str, ...]
-    ) -> tuple[xr.Dataset, xr.Dataset]:
-        """Create the arrays, or check that the data fits existing ones. Return the data to write, and the arrays.
+    ) -> tuple[xr.Dataset, xr.Dataset, StoredDataset]:
+        """Create the arrays, or check that the data fits existing ones.
 
-        The data have the order of dimensions of the arrays, and coordinates as they are read back.
+        Return the data to write, and the arrays, to read and to write. The data have the order of dimensions of the
+        arrays, and coordinates as they are read back.
         """
         if is_empty(store):
             create_empty(store, dataset, self.settings.encoding, growing, self.settings.partition_chunks)
@@ -327,7 +328,7 @@ class ArrayWriter:
         for name, variable in dataset.variables.items():
             self._check_variable(name, variable, existing[name].variable, growing, stored)
         rounded = {name: stored.read_back(name, dataset.variables[name]) for name in growing if name in dataset.coords}
-        return dataset.assign_coords(rounded), existing
+        return dataset.assign_coords(rounded), existing, stored
 
     def _in_order(self, name: Hashable, variable: xr.Variable, existing: xr.Variable) -> xr.Variable:
         """Return a variable with the order of dimensions of the stored array."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from fsspec import AbstractFileSystem
 
 from lake_core.parquet_rows import is_read_by_arrow, stream_parquet
@@ -96,19 +95,22 @@ class LandedBatch:
         import pyarrow.dataset as ds  # slow to import
 
         format = format or self._format()
-        careful = [path for path in self.paths if format == "parquet" and not self._is_read_by_arrow(path)]
-        plain = [path for path in self.paths if path not in careful]
+        # A fragment keeps the footer that it has read.
+        files = ds.dataset(self.paths, format=format, schema=schema, filesystem=self.filesystem)
+        fragments = list(files.get_fragments())
+        careful = [
+            fragment.path
+            for fragment in fragments
+            if isinstance(fragment, ds.ParquetFileFragment) and not is_read_by_arrow(fragment.metadata)
+        ]
+        plain = [fragment for fragment in fragments if fragment.path not in careful]
         in_memory = [ds.dataset(stream_parquet(self.filesystem.open(path)).read_all()) for path in careful]
         if schema is None:
             # By default Arrow takes the columns of the first file, and leaves out those that only others have.
-            files = ds.dataset(plain, format=format, filesystem=self.filesystem).get_fragments() if plain else []
-            schema = self._unified([*(file.physical_schema for file in files), *(table.schema for table in in_memory)])
-        lazy = [ds.dataset(plain, format=format, schema=schema, filesystem=self.filesystem)] if plain else []
+            schema = self._unified([*(file.physical_schema for file in plain), *(table.schema for table in in_memory)])
+        paths = [fragment.path for fragment in plain]
+        lazy = [ds.dataset(paths, format=format, schema=schema, filesystem=self.filesystem)] if paths else []
         return lazy[0] if not in_memory else ds.dataset([*lazy, *in_memory], schema=schema)
-
-    def _is_read_by_arrow(self, path: str) -> bool:
-        with self.filesystem.open(path) as file:
-            return is_read_by_arrow(pq.read_metadata(file))
 
     def _unified(self, schemas: Sequence[pa.Schema]) -> pa.Schema:
         name = f"batch {self.number} of landing zone {self.zone.name!r}"

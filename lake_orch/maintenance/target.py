@@ -150,7 +150,8 @@ def targets_of(
     """
     # A target in `tables` may say itself that it is of another format.
     targets = [target for table in tables for target in _targets(table, settings_of("delta", settings))]
-    for format, datasets in _named(arrays, pools).items():
+    named: Mapping[TargetFormat, Sequence[Maintainable]] = {"icechunk": arrays, "pool": pools}
+    for format, datasets in named.items():
         own = settings_of(format, settings)
         targets += [replace(target, format=format) for dataset in datasets for target in _targets(dataset, own)]
     check_common(settings, sorted({target.format for target in targets}))
@@ -165,12 +166,6 @@ def targets_of(
     for target in targets:
         target.check()
     return targets
-
-
-def _named(
-    arrays: Sequence[Maintainable], pools: Sequence[Maintainable]
-) -> Mapping[TargetFormat, Sequence[Maintainable]]:
-    return {"icechunk": arrays, "pool": pools}
 
 
 def check_common(settings: Collection[str], formats: Sequence[TargetFormat]) -> None:

@@ -110,9 +110,14 @@ def _equal_objects(values: npt.NDArray[Any], decoded: npt.NDArray[Any]) -> npt.N
     return np.asarray(np.frompyfunc(_is_equal, 2, 1)(values, decoded), bool)
 
 
+def is_missing(value: Any) -> bool:
+    """Return whether an object is a missing value: None, NaN or another that is not equal to itself."""
+    return bool(value is None or value != value)
+
+
 def _is_equal(value: Any, found: Any) -> bool:
-    if value is None or value != value:
-        return bool(found is None or found != found)
+    if is_missing(value):
+        return is_missing(found)
     if hasattr(value, "calendar") and not hasattr(found, "calendar") and hasattr(found, "isoformat"):
         return bool(value.isoformat() == found.isoformat())
     return type(value) is type(found) and bool(value == found)

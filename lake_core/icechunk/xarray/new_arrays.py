@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +14,8 @@ from xarray.conventions import encode_cf_variable
 from zarr.abc.codec import Codec
 
 from lake_core.icechunk.errors import UnstorableValues
-from lake_core.icechunk.xarray.stored_variable import decoded_source, shown
+from lake_core.icechunk.xarray.equality import is_missing
+from lake_core.icechunk.xarray.stored_variable import decoded_source, shown, without_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Mapping
@@ -82,7 +82,7 @@ def _of_one_type(name: str, variable: xr.Variable) -> xr.Variable:
     kind = infer_dtype(values.ravel(), skipna=True)
     if kind in ("string", "empty") or (values.size and hasattr(values.ravel()[0], "calendar")):
         return variable
-    if kind in _KINDS and not _has_missing(values):
+    if kind in _KINDS and not any(map(is_missing, values.ravel())):
         exact = np.array(values.tolist())
         # Zarr knows only one of the names of a type.
         converted = exact.astype(exact.dtype.str)
@@ -97,10 +97,6 @@ def _of_one_type(name: str, variable: xr.Variable) -> xr.Variable:
         f"{name!r} has Python objects of kind {kind!r}, and arrays hold values of one type: convert it, such as by "
         "astype('float64') or astype(str)"
     )
-
-
-def _has_missing(values: Any) -> bool:
-    return any(value is None or value != value for value in values.ravel())
 
 
 def create_arrays(
@@ -201,9 +197,8 @@ def _template(name: str, variable: xr.Variable, encoding: Mapping[str, Any], *, 
     elif variable.dtype == object or (variable.dtype.kind in "mM" and "units" not in cf_encoding):
         sample = variable
     try:
-        with warnings.catch_warnings():
-            # Xarray warns of values that an encoding may not hold. They are refused when they are written.
-            warnings.simplefilter("ignore")
+        # What an encoding cannot hold is refused when it is written.
+        with without_warnings():
             encoded = encode_cf_variable(xr.Variable(variable.dims, sample._data, attributes, cf_encoding), name=name)
     except (ValueError, TypeError, ArithmeticError, LookupError) as error:
         raise UnstorableValues(f"{name!r} cannot be stored with the encoding {dict(encoding)}: {error}") from None

@@ -20,7 +20,7 @@ import xarray as xr
 from xarray.conventions import decode_cf_variable, encode_cf_variable
 
 from lake_core.icechunk.errors import UnstorableValues
-from lake_core.icechunk.xarray.equality import comes_back
+from lake_core.icechunk.xarray.equality import comes_back, is_missing
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
@@ -99,7 +99,7 @@ class StoredVariable:
     @property
     def has_dates(self) -> bool:
         """Return whether xarray reads the cells as dates."""
-        return " since " in str(self.attributes.get("units", ""))
+        return _has_dates(self.attributes)
 
     def holds_numpy_dates(self, cells: npt.NDArray[Any]) -> bool:
         """Return whether xarray reads all cells of an array of dates as `datetime64[ns]`, each by itself.
@@ -164,7 +164,7 @@ class StoredVariable:
         cells = values.astype(object)
         marker = self.attributes.get("_FillValue")
         if marker is not None:
-            missing = np.frompyfunc(_is_missing, 1, 1)(cells).astype(bool)
+            missing = np.frompyfunc(is_missing, 1, 1)(cells).astype(bool)
             if (cells[~missing] == marker).any():
                 raise UnstorableValues(
                     f"{self.name!r} has the text {marker!r}, which stands for a missing text (_FillValue): "
@@ -194,8 +194,7 @@ class StoredVariable:
         named = [name for name in (*_MASKS, *_PACKING, "units") if name in self.attributes]
         if not named or not values.size:
             return
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
+        with np.errstate(all="ignore"):
             try:
                 # Spans are decoded as well, because `open_zarr` does it.
                 decoded = decode_cf_variable(self.name, self._raw(cells), decode_timedelta=True).values
@@ -294,11 +293,12 @@ def decoded_source(name: str, variable: xr.Variable) -> xr.Variable:
 
 def _is_encoded(attributes: Mapping[Any, Any]) -> bool:
     """Return whether attributes make other values of cells, apart from missing ones."""
-    return any(name in attributes for name in _PACKING) or " since " in str(attributes.get("units", ""))
+    return any(name in attributes for name in _PACKING) or _has_dates(attributes)
 
 
-def _is_missing(value: Any) -> bool:
-    return value is None or value != value
+def _has_dates(attributes: Mapping[Any, Any]) -> bool:
+    """Return whether the units of attributes count from a moment."""
+    return " since " in str(attributes.get("units", ""))
 
 
 def shown(value: Any) -> str:
