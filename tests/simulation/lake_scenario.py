@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Literal
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from lake_core.journal.errors import AppendOutcomeUnknown, AppendTimeout
 from lake_core.lake.errors import (
     Collected,
     Conflict,
+    ContentGone,
     Diverged,
     NothingToApply,
     PublishTimeout,
@@ -34,6 +36,7 @@ from lake_core.lake.errors import (
     StaleEpoch,
 )
 from lake_core.lake.gc.collect import CollectionRefused
+from lake_core.lake.gc.retention import HISTORY
 from lake_core.lake.session.private_session import Session
 from lake_core.lake.state.state_store import StateStore
 from lake_core.lake.state.writable_state import WritableState
@@ -75,6 +78,8 @@ REFUSED = (
 )  # fmt: skip
 
 
+_MOST_SKEW = timedelta(hours=1)
+"""By how much the clock of a writer, which dates its commits, may differ from that of the collection."""
 _MARKERS_COUNT = 29 * 86_400.0
 """For how many seconds a work is tried again. Pools forget the markers of its writes after 30 days."""
 
@@ -167,12 +172,23 @@ class LakeScenario:
             change.kind == "add" and change.target in MANAGED for change in work.changes
         )
 
-    @staticmethod
-    def _may_be_told(error: LakeError) -> bool:
+    def _may_be_told(self, error: LakeError) -> bool:
         if isinstance(error, CollectionRefused):
             return isinstance(error.__cause__, UNKNOWN)
+        if isinstance(error, ContentGone):
+            return self._may_be_gone(error.commit)
         # Only this table can diverge, because other clients may write to it.
         return isinstance(error, Diverged) and error.path == OPEN_TABLE
+
+    def _may_be_gone(self, commit: str) -> bool:
+        """Return whether collection may have taken a commit: one past the retention that no branch or tag names."""
+        refs = Lake.open(self.world.store, clock=lambda: self.world.time).repository.refs()
+        link = refs.link(commit)
+        return (
+            link is not None
+            and self.world.time - link.date > HISTORY - _MOST_SKEW
+            and commit not in {*refs.branches().values(), *refs.tags().values()}
+        )
 
     def _act(self, process: Process, action: Action) -> Iterator[Violation]:
         lake = self.lake(process)
