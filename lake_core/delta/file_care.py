@@ -1,12 +1,12 @@
 """Which data files a plain reader of Parquet would read as other rows than the table has.
 
-The reader of this package matches columns regardless of case, converts old types, calendars and nanoseconds, and knows
-that a NaN may be outside of the bounds in a footer. Arrow's own does not.
+The reader of this package matches columns regardless of case, and converts old types, calendars and nanoseconds.
+Arrow's own does not.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow.parquet as pq
+
+COLUMNS_WITH_NAN_HAVE_NO_BOUNDS: Final = {b"lake.columns-with-nan": b"no bounds"}
+"""What the footers of this package's data files say. The bounds in those of other writers leave NaN out."""
 
 
 def needs_care(metadata: pq.FileMetaData, file_schema: pa.Schema, columns: Sequence[pa.Field]) -> bool:
@@ -39,7 +42,7 @@ def needs_care(metadata: pq.FileMetaData, file_schema: pa.Schema, columns: Seque
         # A column that the file lacks is null for every reader.
         if name is not None and (name != child.name or not _reads_as(file_schema.field(name).type, child.type)):
             return True
-    return _has_single_valued_floats(metadata)
+    return False
 
 
 def _reads_as(stored: pa.DataType, kind: pa.DataType) -> bool:
@@ -65,21 +68,17 @@ def _reads_as(stored: pa.DataType, kind: pa.DataType) -> bool:
     return bool(stored == kind)
 
 
-def _has_single_valued_floats(metadata: pq.FileMetaData) -> bool:
-    """Return whether the bounds of floats in a row group tell Arrow that all are equal, though some may be NaN.
-
-    Bounds do not include NaN. Arrow replaces a column with equal bounds by that value, and drops the rows with NaN. If
-    some are null, it does so in filters.
-    """
+def may_hide_nan(metadata: pq.FileMetaData) -> bool:
+    """Return whether a footer has bounds of floating-point columns that may leave out rows with NaN."""
+    if (metadata.metadata or {}).items() >= COLUMNS_WITH_NAN_HAVE_NO_BOUNDS.items():
+        return False
     floats = [
         number
         for number in range(metadata.num_columns)
         if metadata.schema.column(number).physical_type in ("FLOAT", "DOUBLE")
     ]
-    for group in range(metadata.num_row_groups if floats else 0):
-        row_group = metadata.row_group(group)
-        for number in floats:
-            statistics = row_group.column(number).statistics
-            if statistics is not None and statistics.has_min_max and statistics.min == statistics.max:
-                return True
-    return False
+    return any(
+        (statistics := metadata.row_group(group).column(number).statistics) is not None and statistics.has_min_max
+        for group in range(metadata.num_row_groups)
+        for number in floats
+    )

@@ -19,10 +19,17 @@ _WHOLE = 4 << 20
 
 
 class ObjectFile(io.RawIOBase):
-    """Random access to one object by ranged reads. `size` saves a request where the caller knows it."""
+    """Random access to one object by ranged reads.
 
-    def __init__(self, store: ObjectStore, key: str, size: int | None = None) -> None:
-        self._store, self._key = store, key
+    Args:
+        store: Where the object is.
+        key: Its key.
+        size: Its size, which saves a request.
+        tail: What is served instead of its last bytes.
+    """
+
+    def __init__(self, store: ObjectStore, key: str, size: int | None = None, tail: bytes = b"") -> None:
+        self._store, self._key, self._tail = store, key, tail
         self._size = store.head(key).size if size is None else size
         self._position = 0
 
@@ -55,7 +62,12 @@ class ObjectFile(io.RawIOBase):
         end = self._size if size is None or size < 0 else min(self._size, self._position + size)
         if end <= self._position:
             return b""
-        data = self._store.get(self._key, self._position, end)
+        split = self._size - len(self._tail)
+        if end <= split:
+            data: bytes = self._store.get(self._key, self._position, end)
+        else:
+            stored = self._store.get(self._key, self._position, split) if self._position < split else b""
+            data = bytes(stored) + self._tail[max(self._position - split, 0) : end - split]
         self._position += len(data)
         return data
 
@@ -66,13 +78,14 @@ class ObjectFile(io.RawIOBase):
         return len(data)
 
 
-def open_object(store: ObjectStore, key: str, size: int | None = None) -> pa.NativeFile:
-    """Open an object as an Arrow input file.
+def open_object(store: ObjectStore, key: str, size: int | None = None, tail: bytes = b"") -> pa.NativeFile:
+    """Open an object as an Arrow input file, with `tail` instead of its last bytes.
 
     Small objects are read at once. Raises NotFound and the store's other errors.
     """
     if size is None:
         size = store.head(key).size
-    if size <= _WHOLE:
-        return pa.BufferReader(store.get(key))
-    return pa.PythonFile(ObjectFile(store, key, size), mode="r")
+    if size > _WHOLE:
+        return pa.PythonFile(ObjectFile(store, key, size, tail), mode="r")
+    body = store.get(key)
+    return pa.BufferReader(bytes(body[: -len(tail)]) + tail if tail else body)

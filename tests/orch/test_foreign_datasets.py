@@ -131,17 +131,7 @@ def test_dates_of_the_hybrid_calendar_keep_their_names(root: str, folder: Path, 
 
 def test_only_the_files_that_need_care_are_read_into_memory(root: str, folder: Path) -> None:
     for number in range(3):
-        write(
-            folder / f"{number}.parquet",
-            pa.table(
-                {
-                    "id": [number],
-                    "x": [
-                        float(number),
-                    ],
-                }
-            ),
-        )
+        write(folder / f"{number}.parquet", pa.table({"id": [number], "x": [float(number)]}))
     write(folder / "3.parquet", pa.table({"ID": [3], "x": [1.5]}))
     DeltaTable.convert(folder)
     dataset = loaded(root, ds.Dataset)
@@ -149,11 +139,43 @@ def test_only_the_files_that_need_care_are_read_into_memory(root: str, folder: P
     assert ids_of(dataset) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("size", [3, 1_500_000], ids=["read at once", "read in ranges"])
+@pytest.mark.parametrize(
+    "query",
+    [~(ds.field("x") <= 5.0), ds.field("x") != 5.0, ~(ds.field("r", "f") < 9.0), ~(ds.field("f") == 1.0)],
+    ids=str,
+)
+def test_filters_of_a_dataset_see_nan_outside_of_bounds(root: str, folder: Path, size: int, query: Any) -> None:
+    x = np.full(size, 5.0)
+    x[-1] = np.nan
+    ids = np.random.default_rng(1).permutation(size)
+    columns = {"id": ids, "x": x, "r": pa.StructArray.from_arrays([pa.array(x)], ["f"]), "f": x.astype(np.float32) / 5}
+    write(folder / "1.parquet", pa.table(columns))
+    DeltaTable.convert(folder)
+    assert ids_of(loaded(root, ds.Dataset).to_table(filter=query)) == [ids[-1]]
+
+
 def test_filters_of_a_dataset_see_nan_beside_one_value_and_nulls(root: str, folder: Path) -> None:
     write(folder / "1.parquet", pa.table({"id": [1, 2, 3], "x": [5.0, None, float("nan")]}))
     DeltaTable.convert(folder)
     found = loaded(root, ds.Dataset).to_table(filter=ds.field("x") != 5.0)
     assert found["id"].to_pylist() == [3]
+
+
+def test_row_groups_are_still_passed_over_by_bounds_of_other_columns(root: str, folder: Path) -> None:
+    write(folder / "1.parquet", pa.table({"id": [1, 2], "x": [1.0, 2.0]}))
+    write(folder / "2.parquet", pa.table({"id": [3, 4], "x": [3.0, 4.0]}))
+    DeltaTable.convert(folder)
+    dataset = loaded(root, ds.Dataset)
+    groups = [len(part.row_groups) for part in dataset.get_fragments() for part in [part.subset(ds.field("id") > 2)]]
+    assert groups == [0, 1]
+
+
+def test_row_groups_of_files_of_this_package_are_passed_over_by_bounds_of_floats(root: str, folder: Path) -> None:
+    rows = pa.table({"id": [1, 2], "x": [1.0, 2.0]})
+    DeltaTable.create(folder, rows.schema).append(rows)
+    (part,) = loaded(root, ds.Dataset).get_fragments()
+    assert part.subset(ds.field("x") > 2.0).row_groups == []
 
 
 def test_instants_of_files_without_a_zone_are_filtered(root: str, folder: Path) -> None:

@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 
 from lake_core import runtime
-from lake_core.delta.file_care import needs_care
+from lake_core.delta.file_care import may_hide_nan, needs_care
 from lake_core.delta.operations.rewrite import on_partitions_only
 from lake_core.delta.scan import DataFiles, Scan, open_data_files, plan_read
 from lake_core.expression import columns, is_pushable, to_arrow
+from lake_core.parquet_footer import read_tail, without_float_bounds
 from lake_core.store.object_file import open_object
 from lake_orch.tables.data.handler import TableData, TableSlice
 
@@ -63,7 +64,8 @@ def _dataset_of_files(part: TableSlice) -> ds.Dataset | None:
         if not is_pushable(scan.predicate) or not named <= set(schema.names):
             return None
     with runtime.thread_pool(_READERS) as pool:
-        opener = _Fragments(files, schema, _parquet(), pafs.PyFileSystem(_Files(files)))
+        served = _Files(files)
+        opener = _Fragments(files, schema, _parquet(), served, pafs.PyFileSystem(served))
         fragments = list(pool.map(opener, range(len(files.keys))))
     careful = [index for index, fragment in enumerate(fragments) if fragment is None]
     plain: ds.Dataset = ds.FileSystemDataset(
@@ -98,6 +100,7 @@ class _Fragments:
     schema: pa.Schema
     """The columns that a query may use."""
     format: ds.ParquetFileFormat
+    served: _Files
     filesystem: pafs.FileSystem
 
     def __call__(self, index: int) -> Any:
@@ -105,13 +108,19 @@ class _Fragments:
         files = self.files
         if files.deleted and files.deleted[index] is not None:
             return None
-        fragment = self.format.make_fragment(str(index), self.filesystem, self._guarantee(index))
         with files.telling(index):
+            fragment = self._fragment(index)
             # The footer is read here, and kept for the scan.
+            if may_hide_nan(fragment.metadata):
+                self.served.leave_out_float_bounds(index)
+                fragment = self._fragment(index)
             metadata, file_schema = fragment.metadata, fragment.physical_schema
         partitions = set(files.partitions.column_names)
         columns = [child for child in self.schema if child.name not in partitions]
         return None if needs_care(metadata, file_schema, columns) else fragment
+
+    def _fragment(self, index: int) -> Any:
+        return self.format.make_fragment(str(index), self.filesystem, self._guarantee(index))
 
     def _guarantee(self, index: int) -> pc.Expression:
         partitions = self.files.partitions
@@ -133,6 +142,19 @@ class _Files(pafs.FileSystemHandler):  # type: ignore[misc]
 
     def __init__(self, files: DataFiles) -> None:
         self._files = files
+        self._tails: dict[int, bytes] = {}
+        """The ends of files that are served with another footer."""
+
+    def leave_out_float_bounds(self, index: int) -> None:
+        """Serve a file without the bounds of its floating-point columns.
+
+        Arrow takes bounds to hold for all rows, and would drop those with NaN. Raises OSError for a damaged footer;
+        NotFound and the store's other errors.
+        """
+        store = self._files.elsewhere.get(index, self._files.store)
+        key, size = self._files.keys[index], self._files.sizes[index]
+        tail = read_tail(store, key, store.head(key).size if size is None else size)
+        self._tails[index] = without_float_bounds(tail)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Files) and other._files is self._files
@@ -146,7 +168,7 @@ class _Files(pafs.FileSystemHandler):  # type: ignore[misc]
     def open_input_file(self, path: str) -> pa.NativeFile:
         index = int(path)
         store = self._files.elsewhere.get(index, self._files.store)
-        return open_object(store, self._files.keys[index], self._files.sizes[index])
+        return open_object(store, self._files.keys[index], self._files.sizes[index], self._tails.get(index, b""))
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
         return self.open_input_file(path)
