@@ -14,6 +14,7 @@ import zarr
 from lake_core.icechunk import IcechunkStore, Session
 from lake_core.icechunk.errors import UnstorableValues
 from lake_core.icechunk.xarray.new_arrays import prepared
+from lake_core.icechunk.xarray.stored_variable import StoredVariable
 from lake_orch.arrays.region import Region
 from lake_orch.errors import InvalidDefinition, UnsupportedData
 from lake_orch.tables.data.handler import annotation_text
@@ -96,13 +97,25 @@ def open_dataset(store: Any, *, group: str = "", chunks: Any = None, spans: Any 
         spans: Which variables are spans of time: xarray's `decode_timedelta`. By default all numbers with the unit of
             a time are.
     """
+    # A repository has no consolidated metadata.
+    options: dict[str, Any] = {"group": group or None, "consolidated": False, "chunks": chunks}
     with warnings.catch_warnings():
         # Xarray says of numbers with the unit of a time that it will not make spans of them in future.
         warnings.simplefilter("ignore", FutureWarning)
-        # A repository has no consolidated metadata.
-        dataset: xr.Dataset = xr.open_zarr(
-            store, group=group or None, consolidated=False, chunks=chunks, decode_timedelta=spans
-        )
+        try:
+            dataset: xr.Dataset = xr.open_zarr(store, decode_timedelta=spans, **options)
+        except ValueError:
+            # Xarray takes the type of dates of other calendars from the first of them, and fails if there are none.
+            raw = xr.open_zarr(store, decode_cf=False, **options)
+            empty = [
+                name
+                for name, item in raw.variables.items()
+                if not item.size and not StoredVariable.of(str(name), item).holds_numpy_dates(np.empty(item.shape, int))
+            ]
+            if not empty:
+                raise
+            dataset = xr.open_zarr(store, decode_timedelta=spans, drop_variables=empty, **options)
+            dataset = dataset.assign({name: raw.variables[name].astype(object) for name in empty})
     return dataset
 
 

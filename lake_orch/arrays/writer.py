@@ -14,6 +14,7 @@ import zarr
 
 from lake_core.icechunk import IcechunkStore, Session
 from lake_core.icechunk.errors import MismatchedVariable, UnstorableValues
+from lake_core.icechunk.xarray.new_arrays import holds_dates
 from lake_core.icechunk.xarray.stored_dataset import StoredDataset
 from lake_core.icechunk.zarr_copy import copy_group
 from lake_core.readable import count_of
@@ -307,6 +308,7 @@ class ArrayWriter:
         arrays, and coordinates as they are read back.
         """
         if is_empty(store):
+            self._check_dates(dataset, growing)
             create_empty(store, dataset, self.settings.encoding, growing, self.settings.partition_chunks)
             for dimension in growing:
                 if dimension in self.settings.coordinates:
@@ -329,6 +331,16 @@ class ArrayWriter:
             self._check_variable(name, variable, existing[name].variable, growing, stored)
         rounded = {name: stored.read_back(name, dataset.variables[name]) for name in growing if name in dataset.coords}
         return dataset.assign_coords(rounded), existing, stored
+
+    def _check_dates(self, dataset: xr.Dataset, growing: tuple[str, ...]) -> None:
+        """Raise UnstorableValues for dates of another calendar in an array that can have cells without a value."""
+        for name, variable in dataset.variables.items():
+            dimensions = [dimension for dimension in growing if dimension in variable.dims]
+            if holds_dates(variable) and (len(dimensions) > 1 or set(dimensions) & set(self.settings.coordinates)):
+                raise UnstorableValues(
+                    f"{name!r} has dates of cftime, which cannot be missing, and has no value for partitions that are "
+                    "not there yet: convert it, such as by convert_calendar('standard', use_cftime=False)"
+                )
 
     def _in_order(self, name: Hashable, variable: xr.Variable, existing: xr.Variable) -> xr.Variable:
         """Return a variable with the order of dimensions of the stored array."""

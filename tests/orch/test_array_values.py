@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cftime
 import dagster as dg
 import dask
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -367,3 +369,109 @@ def test_each_name_of_an_encoding_is_known_to_both_sides() -> None:
     from lake_core.icechunk.xarray import new_arrays
 
     assert set(ENCODINGS) == {*new_arrays._OF_ZARR, *new_arrays._OF_CF}
+
+
+_NUMBERS = np.arange(3.0)
+_THREE = ("x", _NUMBERS)
+
+WITHOUT_AN_ARRAY = {
+    "the name of an object of Zarr": xr.Dataset({"zarr.json": _THREE}),
+    "a path": xr.Dataset({"a/b": _THREE}),
+    "the folder above": xr.Dataset({"..": _THREE}),
+    "a number as a name": xr.Dataset({3: _THREE}),
+    "a number as a dimension": xr.Dataset({"v": ((0,), _NUMBERS)}),
+    "a coordinate with a blank in its name": xr.Dataset({"v": _THREE}, {"my lat": _THREE}),
+    "a float of 128 bits": xr.Dataset({"v": ("x", _NUMBERS.astype(np.longdouble))}),
+    "a complex number of 256 bits": xr.Dataset({"v": ("x", _NUMBERS.astype(np.clongdouble))}),
+    "an index of several levels": xr.Dataset({"v": (("a", "b"), np.ones((2, 2)))}, {"a": [1, 2], "b": [1, 2]}).stack(
+        z=("a", "b")
+    ),
+    "numbers that an attribute makes booleans": xr.Dataset({"v": ("x", np.array([1, 2], "int8"), {"dtype": "bool"})}),
+}
+
+
+@pytest.mark.parametrize("kind", WITHOUT_AN_ARRAY)
+def test_what_no_array_holds_is_refused(whole: Callable[..., Weather], kind: str) -> None:
+    weather = whole()
+    with pytest.raises(UnsupportedData):
+        weather.put(WITHOUT_AN_ARRAY[kind])
+    assert not (Path(weather.root) / "tables").exists()
+
+
+def test_chunks_of_unknown_lengths_are_refused(whole: Callable[..., Weather]) -> None:
+    numbers = da.arange(10, chunks=3)
+    with pytest.raises(UnsupportedData, match="compute_chunk_sizes"):
+        whole().put(numbers[numbers > 4])
+
+
+def test_numbers_that_an_attribute_makes_booleans_are_refused_when_dask_computes_them(
+    whole: Callable[..., Weather],
+) -> None:
+    cells = da.from_array(np.array([0, 1, 1, 5], "int8"), chunks=2)
+    weather = whole()
+    with pytest.raises(UnsupportedData, match="has the value 5"):
+        weather.put(xr.Dataset({"v": ("x", cells, {"dtype": "bool"})}))
+    assert weather.commits() == 0
+
+
+def test_a_coordinate_of_a_dimension_may_have_a_blank_in_its_name(whole: Callable[..., Weather]) -> None:
+    weather = whole()
+    data = xr.Dataset({"v": ("my x", _NUMBERS)}, {"my x": ("my x", _NUMBERS)})
+    weather.put(data)
+    assert weather.stored().identical(data)
+
+
+@pytest.mark.parametrize("cells", [np.array(["a", "b"], object), np.array([b"a", b"b"]), np.array([1j, 2])])
+def test_a_marker_of_missing_values_that_xarray_cannot_read_is_refused(
+    whole: Callable[..., Weather], cells: Any
+) -> None:
+    weather = whole(**{"lake/encoding": {"v": {"_FillValue": cells[0]}}})
+    with pytest.raises(UnsupportedData, match="_FillValue"):
+        weather.put(xr.Dataset({"v": ("x", cells)}))
+
+
+def test_a_marker_of_texts_that_another_store_had_is_left_out(whole: Callable[..., Weather]) -> None:
+    weather = whole()
+    texts = xr.Variable("x", np.array(["a", "b"], object), {}, {"_FillValue": ""})
+    weather.put(xr.Dataset({"v": texts}))
+    assert weather.stored().v.values.tolist() == ["a", "b"]
+
+
+def dates(start: str, calendar: str = "360_day", periods: int = 2) -> xr.Dataset:
+    time = xr.date_range(start, periods=periods, freq="6h", calendar=calendar, use_cftime=True)
+    return xr.Dataset({"v": ("time", np.arange(float(periods)))}, {"time": time})
+
+
+@pytest.mark.parametrize("calendar", ["360_day", "noleap", "julian"])
+def test_dates_of_other_calendars_are_appended(whole: Callable[..., Weather], calendar: str) -> None:
+    weather = whole(**{"lake/mode": "append", "lake/append_dim": "time"})
+    parts = [dates("2000-02-28", calendar), dates("2000-03-01T01:30:00", calendar), dates("0850-01-01", calendar)]
+    for part in parts:
+        weather.put(part)
+    assert weather.stored().identical(xr.concat(parts, "time"))
+
+
+def test_appended_dates_of_another_calendar_than_the_stored_ones_are_refused(whole: Callable[..., Weather]) -> None:
+    weather = whole(**{"lake/mode": "append", "lake/append_dim": "time"})
+    weather.put(dates("2000-01-01", "noleap"))
+    with pytest.raises(UnsupportedData, match="noleap"):
+        weather.put(dates("2000-02-30", "360_day"))
+
+
+def test_dates_of_other_calendars_in_partitions_come_back(root: str) -> None:
+    weather = Weather(root, {"partition_expr": "time"}, partitioned=True)
+    moments = [cftime.Datetime360Day(2000, 2, 30, hour) for hour in (1, 2)]
+    first, later = (
+        day(date, [1.0]).assign(run=("time", np.array([moment], object)))
+        for date, moment in zip(("2024-01-01", "2024-01-02"), moments, strict=True)
+    )
+    weather.put(first, "2024-01-01")
+    weather.put(later, "2024-01-02")
+    assert weather.stored().run.values.tolist() == moments
+
+
+def test_dates_of_other_calendars_are_refused_where_cells_stay_without_a_value(root: str) -> None:
+    weather = Weather(root, {"partition_expr": "time", "lake/coordinates": {"time": "h"}}, partitioned=True)
+    data = day("2024-01-01", np.ones(24)).assign(run=("time", np.full(24, cftime.Datetime360Day(2000, 2, 30))))
+    with pytest.raises(UnsupportedData, match="'run' has dates of cftime"):
+        weather.put(data, "2024-01-01")

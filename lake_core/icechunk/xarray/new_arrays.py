@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 import xarray as xr
 import zarr
 from pandas.api.types import infer_dtype  # type: ignore[import-untyped]
@@ -27,14 +28,17 @@ _OF_ZARR = ("chunks", "shards", "compressors", "filters", "serializer", "fill_va
 _OF_CF = ("dtype", "units", "calendar", "_FillValue", "missing_value", "scale_factor", "add_offset")
 _KINDS = {"integer": "iu", "floating": "f", "boolean": "b", "complex": "c", "bytes": "S"}
 """The kinds of numpy's types, by the kind of Python objects as pandas names it."""
+_UNITS = "microseconds since 1970-01-01"
+"""The units of dates along a growing dimension. Units by the first values would limit later ones."""
 _NOT_A_TIME = int(np.iinfo(np.int64).min)
 
 
 def prepared(dataset: xr.Dataset) -> xr.Dataset:
     """Return a dataset whose variables are of types that arrays have, with their encoding apart from their values.
 
-    Raises UnstorableValues for a variable that has no such type.
+    Raises UnstorableValues for a variable that has no such type, and for names that would not be read back.
     """
+    _check_names(dataset)
     _check_attributes("the dataset", dataset.attrs)
     changed: dict[Hashable, xr.Variable] = {}
     for name, variable in dataset.variables.items():
@@ -43,6 +47,26 @@ def prepared(dataset: xr.Dataset) -> xr.Dataset:
         if new is not variable:
             changed[name] = new
     return dataset.assign(changed) if changed else dataset
+
+
+def _check_names(dataset: xr.Dataset) -> None:
+    for dimension in dataset.dims:
+        if not isinstance(dimension, str):
+            raise UnstorableValues(f"the name of the dimension {dimension!r} is no text: rename it")
+    for name, variable in dataset.variables.items():
+        if not isinstance(name, str) or name in ("", ".", "..", "zarr.json") or "/" in name:
+            raise UnstorableValues(f"no array can have the name {name!r}: rename the variable")
+        if name in dataset.coords and name not in dataset.dims and len(name.split()) > 1:
+            raise UnstorableValues(
+                f"xarray lists coordinates with blanks between their names, so {name!r} would not be read back as a "
+                "coordinate: rename it, or make it a variable by reset_coords"
+            )
+        if np.isnan(variable.shape).any():
+            raise UnstorableValues(
+                f"{name!r} has dask chunks of unknown lengths: call compute_chunk_sizes() on its array first"
+            )
+        if isinstance(dataset.indexes.get(name), pd.MultiIndex):
+            raise UnstorableValues(f"{name!r} is a MultiIndex, which no array holds: call reset_index({name!r}) first")
 
 
 def _check_attributes(subject: str, attributes: Mapping[Any, Any]) -> None:
@@ -71,6 +95,9 @@ def _of_one_type(name: str, variable: xr.Variable) -> xr.Variable:
             f"{name!r} is of type {variable.dtype} of pandas, which arrays do not have: convert it, such as by "
             "astype('float64') or astype(str)"
         )
+    if variable.dtype.kind in "fc" and variable.dtype.itemsize > (8 if variable.dtype.kind == "f" else 16):
+        narrower = "float64" if variable.dtype.kind == "f" else "complex128"
+        raise UnstorableValues(f"{name!r} is of type {variable.dtype}, which Zarr does not have: use {narrower}")
     if variable.dtype.kind in "UT":
         return variable.astype(object)
     if variable.dtype.fields is not None and not variable.dtype.isnative:
@@ -154,9 +181,13 @@ def source_encoding(variable: xr.Variable, settings: Mapping[str, Any]) -> dict[
         for name, value in variable.encoding.items()
         if name in (*_OF_ZARR, *_OF_CF) and _is_of_v3(name, value)
     }
-    if variable.dtype == object and not _holds_dates(variable):
+    if variable.dtype == object and not holds_dates(variable):
         # It is the text type of another store.
         source.pop("dtype", None)
+        source.pop("_FillValue", None)
+    if variable.dtype.kind in "cSV":
+        # Xarray reads no marker of missing values in arrays of such types.
+        source.pop("_FillValue", None)
     encoding = {**source, **settings}
     if "_FillValue" in encoding and "fill_value" not in encoding:
         # Elements without a chunk are missing values, not 0.
@@ -181,16 +212,21 @@ def _template(name: str, variable: xr.Variable, encoding: Mapping[str, Any], *, 
     shape = (0,) * variable.ndim
     attributes = dict(variable.attrs)
     cf_encoding = {key: value for key, value in encoding.items() if key not in _OF_ZARR and value is not None}
-    if variable.dtype == object and not _holds_dates(variable):
+    if variable.dtype == object and not holds_dates(variable):
         if "_FillValue" in cf_encoding:
             attributes["_FillValue"] = cf_encoding["_FillValue"]
-        return xr.Variable(variable.dims, np.full(shape, "", _TEXT), attributes)
+        texts = xr.Variable(variable.dims, np.full(shape, "", _TEXT), attributes)
+        _check_marker(name, texts)
+        return texts
     sample = variable.isel(dict.fromkeys(variable.dims, slice(0, 0)))
-    if variable.dtype.kind in "mM" and "units" not in cf_encoding and (grows or variable.chunks is not None):
+    if holds_dates(variable) and "units" not in cf_encoding and grows:
+        calendar = variable.isel(dict.fromkeys(variable.dims, 0)).values.item().calendar
+        cf_encoding |= {"units": _UNITS, "dtype": "int64", "calendar": calendar}
+        sample = variable
+    elif variable.dtype.kind in "mM" and "units" not in cf_encoding and (grows or variable.chunks is not None):
         if variable.dtype.kind == "M":
-            # Units by the first values would limit the times of later ones.
-            unit = "nanoseconds" if _has_nanoseconds(variable) else "microseconds"
-            cf_encoding |= {"units": f"{unit} since 1970-01-01", "dtype": "int64", "calendar": "proleptic_gregorian"}
+            units = _UNITS.replace("micro", "nano") if _has_nanoseconds(variable) else _UNITS
+            cf_encoding |= {"units": units, "dtype": "int64", "calendar": "proleptic_gregorian"}
         else:
             # Xarray takes the unit of spans from their values: one step makes it that of their type.
             sample = xr.Variable(variable.dims, np.ones((1,) * variable.ndim, variable.dtype))
@@ -202,7 +238,18 @@ def _template(name: str, variable: xr.Variable, encoding: Mapping[str, Any], *, 
             encoded = encode_cf_variable(xr.Variable(variable.dims, sample._data, attributes, cf_encoding), name=name)
     except (ValueError, TypeError, ArithmeticError, LookupError) as error:
         raise UnstorableValues(f"{name!r} cannot be stored with the encoding {dict(encoding)}: {error}") from None
+    _check_marker(name, encoded)
     return xr.Variable(variable.dims, np.zeros(shape, encoded.dtype), encoded.attrs)
+
+
+def _check_marker(name: str, variable: xr.Variable) -> None:
+    """Raise UnstorableValues for a `_FillValue` that xarray does not write, or cannot read."""
+    if "_FillValue" in variable.attrs and variable.dtype.kind not in "biuf":
+        kind = "texts" if variable.dtype == _TEXT else str(variable.dtype)
+        raise UnstorableValues(
+            f"{name!r} has a _FillValue, which xarray does not read in arrays of {kind}: remove it from the encoding "
+            "and the attributes, and fill missing values first"
+        )
 
 
 def _zarr_encoding(
@@ -221,9 +268,9 @@ def _zarr_encoding(
     return zarr_encoding
 
 
-def _holds_dates(variable: xr.Variable) -> bool:
-    """Return whether objects are dates of a calendar (cftime) instead of texts."""
-    if not variable.size:
+def holds_dates(variable: xr.Variable) -> bool:
+    """Return whether values are dates of a calendar (cftime), and not texts, for example."""
+    if variable.dtype != object or not variable.size:
         return False
     first = variable.isel(dict.fromkeys(variable.dims, 0)).values.item()
     return hasattr(first, "calendar")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -133,7 +134,9 @@ class StoredVariable:
         """Return the encoding in words, for messages."""
         type_ = "texts" if self.cells.kind in "OT" else self.cells.name
         units = self.attributes.get("units")
-        named = [f"{name} {self.attributes[name]}" for name in (*_MASKS, *_PACKING) if name in self.attributes]
+        named = [
+            f"{name} {self.attributes[name]}" for name in ("calendar", *_MASKS, *_PACKING) if name in self.attributes
+        ]
         return " ".join(
             [type_, *([f"in {units!r}"] if units is not None else []), *([f"({', '.join(named)})"] if named else [])]
         )
@@ -184,8 +187,7 @@ class StoredVariable:
             )
         if texts.null_count:
             raise UnstorableValues(
-                f"{self.name!r} has a missing text, which the array cannot hold: fill it first, such as by "
-                "fillna(''), or name a text that stands for it as _FillValue in the encoding"
+                f"{self.name!r} has a missing text, which the array cannot hold: fill it first, such as by fillna('')"
             )
         return cells
 
@@ -287,8 +289,24 @@ def decoded_source(name: str, variable: xr.Variable) -> xr.Variable:
         decoded: xr.Variable = decode_cf_variable(name, variable.to_base_variable(), decode_timedelta=False)
     except (ValueError, TypeError, ArithmeticError, LookupError) as error:
         raise UnstorableValues(f"xarray could not read {name!r} back by its attributes: {error}") from None
+    data = decoded._data
+    if decoded.dtype == bool:
+        # Xarray reads every number but 0 as True. A lazy array is looked at when it is computed.
+        check = partial(_as_booleans, name)
+        data = xr.apply_ufunc(check, variable.to_base_variable(), dask="parallelized", output_dtypes=[bool])._data
     encoding = {**variable.encoding, **decoded.encoding}
-    return xr.Variable(decoded.dims, decoded._data, decoded.attrs, encoding)
+    return xr.Variable(decoded.dims, data, decoded.attrs, encoding)
+
+
+def _as_booleans(name: str, cells: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    values: npt.NDArray[np.bool_] = cells.astype(bool)
+    others = cells[cells != values]
+    if others.size:
+        raise UnstorableValues(
+            f"{name!r} has the value {shown(others.flat[0])}, but its attribute 'dtype' makes booleans of it: remove "
+            "the attribute"
+        )
+    return values
 
 
 def _is_encoded(attributes: Mapping[Any, Any]) -> bool:
