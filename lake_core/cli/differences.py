@@ -33,13 +33,13 @@ def _fields(comparison: DatasetComparison) -> dict[str, Any]:
     return {name: getattr(comparison, name) for name in comparison.__dataclass_fields__}
 
 
-def comparison_lines(comparison: Comparison) -> Iterator[str]:
+def comparison_lines(comparison: Comparison, refs: tuple[str, str] | None = None) -> Iterator[str]:
     """Describe what differs: a line for each dataset, with its details below it, and one for each plain file.
 
-    The details are columns, arrays and sample rows.
+    The details are columns, arrays and sample rows. `refs` names the two sides where their versions have one number.
     """
     for each in comparison.datasets:
-        yield dataset_line(each)
+        yield dataset_line(each, refs)
         for column in each.comparison.columns:
             kinds = " -> ".join(kind for kind in (column.before, column.after) if kind is not None)
             yield f"    {_SIGNS[column.kind]} column {column.name} {kinds}"
@@ -52,7 +52,7 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
         yield f"{_SIGNS[file.kind]} {file.key}  {readable_bytes(file.size)}"
 
 
-def dataset_line(difference: ChangedDataset) -> str:
+def dataset_line(difference: ChangedDataset, refs: tuple[str, str] | None = None) -> str:
     """Describe in one line what differs in a dataset: its versions, rows and files."""
     compared = difference.comparison
     files = f"files +{compared.files_added} -{compared.files_removed}"
@@ -61,6 +61,8 @@ def dataset_line(difference: ChangedDataset) -> str:
     versions = f"version {compared.before} -> {compared.after}"
     if compared.before is None or compared.after is None:
         versions = f"version {compared.after if compared.before is None else compared.before}"
+    elif compared.before == compared.after and refs is not None:
+        versions = f"version {compared.before} of {refs[0]} -> {compared.after} of {refs[1]}"
     about = "" if compared.rows_exact else "about "
     rows = f"rows {about}{_count('+', compared.rows_added)} {_count('-', compared.rows_removed)}"
     return f"{_SIGNS[difference.kind]} {difference.path}  {versions}  {rows}  {files}"

@@ -141,7 +141,8 @@ def diff(context: Context, before: str, after: str, prefix: str, sample: int, ke
     lake = context.open()
     if not keys:
         comparison = lake.compare(before, after, prefix=prefix, sample=sample)
-        context.output.show(comparison_rows(comparison), "\n".join(comparison_lines(comparison)) or "nothing differs")
+        lines = "\n".join(comparison_lines(comparison, (before, after)))
+        context.output.show(comparison_rows(comparison), lines or "nothing differs")
         return
     signs = {"added": "+", "removed": "-", "changed": "~"}
     rows = [

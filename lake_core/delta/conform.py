@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,11 +63,24 @@ def _with_known(data: pa.DataType, table: pa.DataType | None) -> pa.DataType:
     return data
 
 
+class EmptyPartitionValueWarning(UserWarning):
+    """Empty texts of a column that a table is partitioned by become null, as the Delta protocol says."""
+
+
 def null_partitions(rows: pa.Table, schema: pa.Schema, partition_columns: Sequence[str]) -> pa.Table:
-    """Replace the partition value '' by null, as the log does, so that rules are checked on what readers will see."""
+    """Replace the partition value '' by null, as the log does, so that rules are checked on what readers will see.
+
+    Warns with EmptyPartitionValueWarning.
+    """
     for name in partition_columns:
         column = rows[name]
-        if pa.types.is_string(column.type):
+        if pa.types.is_string(column.type) and pc.any(pc.equal(column, "")).as_py():
+            warnings.warn(
+                f"column {name!r} has empty texts, and the table is partitioned by it: Delta stores them as null, so "
+                f"a filter {name} = '' will not find them",
+                EmptyPartitionValueWarning,
+                stacklevel=2,
+            )
             column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
             rows = rows.set_column(rows.schema.get_field_index(name), schema.field(name), column)
     return rows

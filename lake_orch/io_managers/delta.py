@@ -9,11 +9,13 @@ from dagster import ConfigurableIOManager, InputContext, OutputContext
 from pydantic import Field
 
 from lake_core.delta import DeltaTable, OperationResult
+from lake_core.delta.conform import EmptyPartitionValueWarning
 from lake_core.delta.errors import TableNotFound
 from lake_core.workspace import Workspace
 from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr
 from lake_orch.errors import InvalidDefinition
 from lake_orch.io_managers.input import InputRequest, check_input_published, reads_itself
+from lake_orch.io_managers.logged_warnings import logged_warnings
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.io_managers.output import output_partitions, output_path, producer_name, set_data_version
 from lake_orch.io_managers.place import HasPlaces, Place, check_place
@@ -171,9 +173,10 @@ class DeltaIOManager(HasTypeHandlers, HasPlaces, ConfigurableIOManager):
             result = writer.write(rows, mode=settings.mode, guard=part.guard, merge=part.merge, txn=txn)
             return result, part, rows
 
-        (result, part, rows), workspace = write_with_retries(
-            context, self.lake, keys, write, name, tries=TRIES, pauses=PAUSES
-        )
+        with logged_warnings(context, EmptyPartitionValueWarning):
+            (result, part, rows), workspace = write_with_retries(
+                context, self.lake, keys, write, name, tries=TRIES, pauses=PAUSES
+            )
         result = final_result(result, workspace.receipt, settings.path)
 
         url = workspace.url(settings.path)

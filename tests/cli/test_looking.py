@@ -100,6 +100,14 @@ def test_a_difference_is_told_by_table(root: str, lake: Lake) -> None:
     assert (file["sign"], file["key"]) == ("-", "reports/today.txt")
 
 
+def test_versions_of_one_number_are_told_apart_by_their_refs(root: str, lake: Lake) -> None:
+    lake.create_branch("dev")
+    for branch, id in (("main", 20), ("dev", 21)):
+        with lake.session(branch) as s:
+            s.delta("t/orders").append(rows([id]))
+    assert "version 1 of main -> 1 of dev" in run(root, "diff", "main", "dev")
+
+
 def test_columns_that_differ_are_told(root: str, lake: Lake) -> None:
     with lake.session() as s:
         s.create_delta(

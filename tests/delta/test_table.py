@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from lake_core.delta import DeltaTable
+from lake_core.delta.conform import EmptyPartitionValueWarning
 from lake_core.delta.errors import (
     ConcurrentAppend,
     ConcurrentDeleteRead,
@@ -174,7 +175,8 @@ def test_overwrite_refuses_rows_outside_its_predicate(store: MemoryStore, table:
 
 
 def test_empty_partition_strings_are_null(table: DeltaTable) -> None:
-    table.append(pa.table({"id": [1, 2], "p": ["", None], "v": [1.0, 2.0]}, schema=SCHEMA))
+    with pytest.warns(EmptyPartitionValueWarning, match="column 'p' has empty texts"):
+        table.append(pa.table({"id": [1, 2], "p": ["", None], "v": [1.0, 2.0]}, schema=SCHEMA))
     assert table.to_arrow()["p"].to_pylist() == [None, None]
     assert ids(table.to_arrow(where="p IS NULL")) == [1, 2]
     table.overwrite(pa.table({"id": [3], "p": [""], "v": [1.0]}, schema=SCHEMA), where="p IS NULL")

@@ -326,6 +326,15 @@ def warnings_of(instance: dg.DagsterInstance, run: str) -> list[str]:
     return [entry.user_message for entry in instance.all_logs(run) if entry.dagster_event is None and entry.level == 30]
 
 
+def test_empty_partition_values_are_warned_of(io: dict[str, Any], instance: dg.DagsterInstance) -> None:
+    @dg.asset(metadata={"lake/partition_by": ["p"]})
+    def parts() -> pa.Table:
+        return pa.table({"p": ["", "a"], "id": [1, 2]})
+
+    run = dg.materialize([parts], resources=io, instance=instance).run_id
+    assert [line for line in warnings_of(instance, run) if "column 'p' has empty texts" in line]
+
+
 def test_a_forgotten_return_is_warned_of_once(io: dict[str, Any], instance: dg.DagsterInstance) -> None:
     @dg.asset
     def bare():  # type: ignore[no-untyped-def]
