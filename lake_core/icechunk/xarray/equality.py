@@ -27,31 +27,43 @@ def comes_back(
         return _equal_objects(values, decoded)
     if values.dtype.kind == "V" or decoded.dtype.kind == "V":
         return _equal_records(values, decoded)
-    both_missing = _missing(values) & _missing(decoded)
     if values.dtype.kind in "mM" or decoded.dtype.kind in "mM":
-        return both_missing | (_equal_times(values, decoded) & ~_missing(values) & ~_missing(decoded))
+        missing = _missing(values), _missing(decoded)
+        return (missing[0] & missing[1]) | (_equal_times(values, decoded) & ~missing[0] & ~missing[1])
     if values.dtype.kind not in "biufc" or decoded.dtype.kind not in "biufc":
-        return np.asarray(both_missing | (values == decoded), bool)
-    if values.dtype.kind == "c":
-        tolerance = None
-    if tolerance is not None:
-        # Most packed values are near: then there is nothing else to compare.
-        near = both_missing | (np.abs(values - decoded) <= tolerance)
-        if near.all():
-            return np.asarray(near, bool)
-    same = both_missing | (_converts(values, decoded.dtype) & (values.astype(decoded.dtype) == decoded))
+        return np.asarray((_missing(values) & _missing(decoded)) | (values == decoded), bool)
+    if tolerance is None or values.dtype.kind == "c":
+        return _equal_numbers(values, decoded, rounded)
+    # Most packed values are near. Only the others are looked at closely.
+    same = np.asarray(np.abs(values - decoded) <= tolerance, bool)
+    if not same.all():
+        others = ~same
+        tolerances = np.broadcast_to(tolerance, values.shape)[others]
+        same[others] = _equal_numbers(values[others], decoded[others], rounded) | _is_near(
+            values[others], decoded[others], tolerances
+        )
+    return same
+
+
+def _equal_numbers(
+    values: npt.NDArray[Any], decoded: npt.NDArray[Any], rounded: np.dtype[Any] | None
+) -> npt.NDArray[np.bool_]:
+    same = _converts(values, decoded.dtype) & (values.astype(decoded.dtype) == decoded)
+    same |= _missing(values) & _missing(decoded)
     if rounded is not None and values.dtype.kind in "fc" and np.can_cast(values.dtype, rounded, "same_kind"):
         nearest = values.astype(rounded)
         same |= (nearest.astype(decoded.dtype) == decoded) & (np.isfinite(nearest) == np.isfinite(values))
-    if tolerance is not None:
-        # The arithmetic adds some of the last digits that either side has.
-        digits = np.spacing(np.abs(decoded)).astype(np.float64)
-        if values.dtype.kind == "f":
-            # Half floats are converted before.
-            digits = np.maximum(digits, np.spacing(np.abs(values.astype(np.promote_types(values.dtype, np.float32)))))
-        widened = tolerance * (1 + 1e-9) + 2 * digits
-        same |= np.isfinite(values) & (np.abs(values.astype(np.float64) - decoded) <= widened)
     return np.asarray(same, bool)
+
+
+def _is_near(values: npt.NDArray[Any], decoded: npt.NDArray[Any], tolerance: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which packed values are as near as the arithmetic allows: it adds some of the last digits of each side."""
+    digits = np.spacing(np.abs(decoded)).astype(np.float64)
+    if values.dtype.kind == "f":
+        # Half floats are converted before.
+        digits = np.maximum(digits, np.spacing(np.abs(values.astype(np.promote_types(values.dtype, np.float32)))))
+    widened = tolerance * (1 + 1e-9) + 2 * digits
+    return np.asarray(np.isfinite(values) & (np.abs(values.astype(np.float64) - decoded) <= widened), bool)
 
 
 def _converts(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[np.bool_]:
