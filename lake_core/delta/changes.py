@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import scalar
 from lake_core.clock import now_ms, system_clock
 from lake_core.delta.action import Metadata
 from lake_core.delta.commit_file import change_files, parse_run, read_commit_info, single_actions
@@ -171,11 +172,11 @@ class _Feed:
             info = read_commit_info(version, data)
             for body in single_actions(version, data, "metaData"):
                 self.check(Metadata.from_json(body), version)
-            when = pa.scalar(self.times.at(version, info) * 1000, _CHANGE_COLUMNS.field(COMMIT_TIMESTAMP).type)
+            when = scalar(self.times.at(version, info) * 1000, _CHANGE_COLUMNS.field(COMMIT_TIMESTAMP).type)
             for rows in self._version_rows(version, data):
                 arrays = [
                     *rows.columns,
-                    pa.repeat(pa.scalar(version, pa.int64()), len(rows)),
+                    pa.repeat(scalar(version, pa.int64()), len(rows)),
                     pa.repeat(when, len(rows)),
                 ]
                 table = pa.table(arrays, schema=pa.schema([*self.read, *_CHANGE_COLUMNS]))
@@ -244,7 +245,7 @@ class _Feed:
                         files, only=[differing if index == number else None for index in range(len(files.keys))]
                     )
                 for rows in chosen.batches(number):
-                    yield rows.append_column(CHANGE_TYPE, pa.repeat(pa.scalar(kind), len(rows)))
+                    yield rows.append_column(CHANGE_TYPE, pa.repeat(scalar(kind), len(rows)))
 
     def _files(self, version: int, files: pa.Table, schema: pa.Schema) -> DataFiles:
         metadata, roots = self.snapshot.metadata, self.snapshot.roots

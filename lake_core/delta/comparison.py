@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import scalar
 from lake_core.dataset import ColumnChange, DatasetComparison
 from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.commit_range import CommitRange
@@ -146,7 +147,7 @@ def _signed(snapshot: Snapshot, schema: pa.Schema, files: pa.Table, sign: int) -
                 columns[child.name] = column.cast(child.type)
             except pa.ArrowException:
                 continue  # a value that the newer type cannot hold
-    return pa.table({**columns, _SIGN: pa.repeat(pa.scalar(sign, pa.int64()), len(table))})
+    return pa.table({**columns, _SIGN: pa.repeat(scalar(sign, pa.int64()), len(table))})
 
 
 def _groupable(kind: pa.DataType) -> pa.DataType:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import scalar
 from lake_core.delta.errors import ConstraintViolation, CorruptDataFile, SchemaMismatch
 from lake_core.delta.schema import DataType, arrow_type, is_zoneless, schema_from_arrow, type_from_arrow, zoneless
 from lake_core.nested_arrays import leaf_types, map_leaves, rebased
@@ -81,7 +82,7 @@ def null_partitions(rows: pa.Table, schema: pa.Schema, partition_columns: Sequen
                 EmptyPartitionValueWarning,
                 stacklevel=2,
             )
-            column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
+            column = pc.if_else(pc.equal(column, ""), scalar(None, column.type), column)
             rows = rows.set_column(rows.schema.get_field_index(name), schema.field(name), column)
     return rows
 

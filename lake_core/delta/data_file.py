@@ -183,11 +183,14 @@ class DataFileWriter:
         ]
         file = self._open(tuple(values[key] for key in self._partition_keys), bounded)
         held: list[pa.Table] = []
+        held_bytes = 0
         for rows in batches:
-            held.append(relabelled(rows.drop_columns(list(self._partition_columns)), self._physical))
-            if sum(part.nbytes for part in held) >= ROW_GROUP_BYTES:
+            part = relabelled(rows.drop_columns(list(self._partition_columns)), self._physical)
+            held.append(part)
+            held_bytes += part.nbytes
+            if held_bytes >= ROW_GROUP_BYTES:
                 file.write(pa.concat_tables(held))
-                held = []
+                held, held_bytes = [], 0
         if held:
             file.write(pa.concat_tables(held))
         return [file.close()] if file.rows else []

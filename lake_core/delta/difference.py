@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import scalar
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
 from lake_core.delta.action_fields import ADD_FIELDS, REMOVE_FIELDS
 from lake_core.delta.commit_file import CommitRun
@@ -68,7 +69,7 @@ class SnapshotDifference:
 def _numbered(table: pa.Table, version: int) -> pa.Table:
     rows = len(table)
     positions = pa.array(range(rows), pa.int64())
-    return table.append_column("commit", pa.repeat(pa.scalar(version, pa.int64()), rows)).append_column(
+    return table.append_column("commit", pa.repeat(scalar(version, pa.int64()), rows)).append_column(
         "position", positions
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import scalar
 from lake_core.delta.errors import SchemaMismatch
 
 
@@ -34,7 +35,7 @@ def fit_rows(rows: pa.Table, table: pa.Schema) -> pa.Table:
 
 def _whole(column: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.ChunkedArray:
     floats = column.cast(pa.float64())
-    floats = pc.if_else(pc.is_nan(floats), pa.scalar(None, pa.float64()), floats)
+    floats = pc.if_else(pc.is_nan(floats), scalar(None, pa.float64()), floats)
     # From this number on, different integers are the same float.
     exact = float(1 << {16: 11, 32: 24, 64: 53}[column.type.bit_width])
     end = float(1 << kind.bit_width - 1)

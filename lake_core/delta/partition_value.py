@@ -15,6 +15,7 @@ import re
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import scalar
 from lake_core.delta.errors import ConstraintViolation, MalformedAction
 
 _EPOCH = dt.date(1970, 1, 1)
@@ -41,7 +42,7 @@ def serialize(values: pa.Array) -> pa.Array:
             "replace it (for example with null), or leave its rows out"
         )
     if pa.types.is_string(kind):
-        return pc.if_else(pc.equal(values, ""), pa.scalar(None, kind), values)
+        return pc.if_else(pc.equal(values, ""), scalar(None, kind), values)
     if pa.types.is_timestamp(kind):
         if not kind.tz:
             return pc.strftime(
@@ -68,7 +69,7 @@ def parse(texts: pa.Array | pa.ChunkedArray, kind: pa.DataType, column: str) -> 
     # Few distinct values: convert each once.
     encoded = array.dictionary_encode()
     distinct = encoded.dictionary
-    distinct = pc.if_else(pc.equal(distinct, ""), pa.scalar(None, pa.string()), distinct)
+    distinct = pc.if_else(pc.equal(distinct, ""), scalar(None, pa.string()), distinct)
     try:
         typed = _parse_far(distinct, kind) if pa.types.is_temporal(kind) else _parse(distinct, kind)
     except (pa.ArrowException, ValueError, OverflowError, decimal.DecimalException) as error:
@@ -100,7 +101,7 @@ def _parse(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         if not kind.tz:
             return pc.replace_substring_regex(texts, "[zZ]$", "").cast(kind)
         zoned = pc.match_substring_regex(texts, _ZONE)
-        nothing = pa.scalar(None, pa.string())
+        nothing = scalar(None, pa.string())
         bare = pc.if_else(zoned, nothing, texts).cast(pa.timestamp(kind.unit))
         return pc.coalesce(pc.if_else(zoned, texts, nothing).cast(kind), pc.assume_timezone(bare, "UTC").cast(kind))
     if pa.types.is_boolean(kind):
@@ -121,7 +122,7 @@ def _texts_of_binary(values: pa.Array) -> pa.Array:
             "a binary partition value is not UTF-8 text: the log holds partition values as text, so readers "
             "would get other bytes. Partition by a hexadecimal text instead"
         ) from None
-    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+    return pc.if_else(pc.equal(texts, ""), scalar(None, pa.string()), texts)
 
 
 def outside_calendar(values: pa.Array) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import scalar
 from lake_core.delta.action_fields import ADD_FIELDS, REMOVE_FIELDS, TRANSACTION_FIELDS
 from lake_core.delta.numpy_arrays import integers, mask, numbers
 from lake_core.delta.path import same_paths
@@ -32,7 +33,7 @@ def file_key(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray:
     if "deletionVector" not in table.column_names or table["deletionVector"].null_count == len(table):
         return path
     vector = table["deletionVector"]
-    offset = pc.coalesce(pc.struct_field(vector, "offset").cast(pa.string()), pa.scalar(""))
+    offset = pc.coalesce(pc.struct_field(vector, "offset").cast(pa.string()), scalar(""))
     parts = [path, pc.struct_field(vector, "storageType"), pc.struct_field(vector, "pathOrInlineDv"), offset]
     return pc.coalesce(pc.binary_join_element_wise(*parts, "\x00"), path)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import scalar
 from lake_core.delta.errors import ConstraintViolation, MalformedMetadata, SchemaMismatch, UnsupportedExpression
 from lake_core.delta.features import CONSTRAINT_PREFIX, supported_features
 from lake_core.delta.schema import StructField, StructType, walk
@@ -114,7 +115,7 @@ class RowRules:
             values = rows[rule.column]
             expected = self._fitted(rule.column, store_assign(evaluate(rule.expression, rows), values.type))
             if rule.in_log and pa.types.is_string(values.type):
-                expected = pc.if_else(pc.equal(expected, ""), pa.scalar(None, values.type), expected)
+                expected = pc.if_else(pc.equal(expected, ""), scalar(None, values.type), expected)
             same = pc.or_kleene(
                 pc.fill_null(_equal(values, expected), False), pc.and_(pc.is_null(values), pc.is_null(expected))
             )

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
+from lake_core.arrow_scalar import scalar
 from lake_core.delta import partition_value
 from lake_core.delta.errors import MalformedAction
 from lake_core.delta.numpy_arrays import booleans, integers, numbers, text_bytes
@@ -93,7 +94,7 @@ def _lookup(maps: pa.MapArray, key: str) -> pa.Array:
         )
         if pc.all(pc.equal(own_keys, key)).as_py():
             return values
-    return pc.map_lookup(maps, pa.scalar(key), "first")
+    return pc.map_lookup(maps, scalar(key), "first")
 
 
 def matching_partitions(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
@@ -276,8 +277,8 @@ class _StatisticsSkipper:
         start = None if low is None else pc.utf8_slice_codeunits(low, 0, len(prefix))
         return (
             keep
-            & self._bound(pc.less_equal, start, pa.scalar(prefix))
-            & self._bound(pc.greater_equal, high, pa.scalar(prefix))
+            & self._bound(pc.less_equal, start, scalar(prefix))
+            & self._bound(pc.greater_equal, high, scalar(prefix))
         )
 
     def _has_values(self, column: Column) -> Mask:
@@ -336,15 +337,15 @@ def _typed_bound(value: pa.Array, kind: pa.DataType, *, upper: bool) -> pa.Array
         typed = partition_value.parse(value, kind, "statistics")
         if partition_value.outside_calendar(typed):
             raise MalformedAction("bounds outside the years 1 to 9999")
-        slack = pa.scalar(dt.timedelta(minutes=1) if kind.tz else dt.timedelta(0))
+        slack = scalar(dt.timedelta(minutes=1) if kind.tz else dt.timedelta(0))
         cut = pc.or_(
             pc.invert(pc.match_substring_regex(value, "[zZ]$")),
-            pc.less(typed, pa.scalar(_WHOLE_OFFSETS, pa.timestamp("us")).cast(kind)),
+            pc.less(typed, scalar(_WHOLE_OFFSETS, pa.timestamp("us")).cast(kind)),
         )
         widened = (pc.add if upper else pc.subtract)(typed, slack)
         typed = pc.if_else(cut, widened, typed)
         # Bounds are cut down to the millisecond, the maximum too.
-        return pc.add(typed, pa.scalar(dt.timedelta(milliseconds=1))) if upper else typed
+        return pc.add(typed, scalar(dt.timedelta(milliseconds=1))) if upper else typed
     if types.is_decimal(kind):
         # Through doubles: widened by more than what the two conversions can round away.
         slack = pc.multiply(pc.abs(value), 1e-15)

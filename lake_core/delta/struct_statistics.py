@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import scalar
 from lake_core.delta.skipping import json_lines, parse_stats
 from lake_core.delta.statistics import Leaf, has_bounds
 
@@ -89,7 +90,7 @@ def _timestamp(values: pa.TimestampArray) -> pa.Array:
 
 
 def _within_calendar(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    first, last = (pa.scalar(text).cast(pa.timestamp("s")).cast(kind) for text in (_FIRST, _LAST))
+    first, last = (scalar(text).cast(pa.timestamp("s")).cast(kind) for text in (_FIRST, _LAST))
     return _where(pc.and_(pc.greater_equal(values, first), pc.less_equal(values, last)), values)
 
 
@@ -98,7 +99,7 @@ def _quoted(values: pa.Array) -> pa.Array:
 
 
 def _where(condition: pa.Array, values: pa.Array) -> pa.Array:
-    return pc.if_else(condition, values, pa.scalar(None, values.type))
+    return pc.if_else(condition, values, scalar(None, values.type))
 
 
 def parsed_stats(texts: pa.ChunkedArray, leaves: Sequence[Leaf]) -> pa.StructArray | None:

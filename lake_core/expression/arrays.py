@@ -12,6 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import scalar
+
 Values: TypeAlias = npt.NDArray[Any]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -62,4 +64,4 @@ def array(stored: Values, kind: pa.DataType, where: Mask | None = None) -> pa.Ar
 
 def null_unless(array_: pa.Array, where: Mask) -> pa.Array:
     """Return the array with null where the mask is false."""
-    return array_ if where.all() else pc.if_else(booleans(where), array_, pa.scalar(None, array_.type))
+    return array_ if where.all() else pc.if_else(booleans(where), array_, scalar(None, array_.type))

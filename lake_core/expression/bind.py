@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
+from lake_core.arrow_scalar import scalar
 from lake_core.expression.coercion import TIMESTAMP, TIMESTAMP_NTZ, cast_expression, meet, spark_name
 from lake_core.expression.errors import InvalidExpression
 from lake_core.expression.functions import bind_call, bind_operator, compare
@@ -152,7 +153,7 @@ class Binder:
             case exp.Is(this=left, expression=exp.Null()):
                 return IsNull(self.bind(left))
             case exp.Is(this=left, expression=exp.Boolean(this=flag)):
-                return compare("<=>", self.condition(left), Literal(pa.scalar(bool(flag))))
+                return compare("<=>", self.condition(left), Literal(scalar(bool(flag))))
             case exp.NullSafeNEQ(this=left, expression=right):
                 return Not(compare("<=>", self.bind(left), self.bind(right)))
             case exp.In(this=left) if node.expressions:
@@ -206,7 +207,7 @@ class Binder:
             raise InvalidExpression(
                 f"{name} has a different value each time it is evaluated, so a table's rules cannot use it"
             )
-        moment = Literal(pa.scalar(self._now * 1000, TIMESTAMP))
+        moment = Literal(scalar(self._now * 1000, TIMESTAMP))
         return cast_expression(moment, _CLOCK[name.lower()])
 
     def _moved(self, node: exp.Add | exp.Sub) -> Expression | None:
@@ -235,7 +236,7 @@ class Binder:
     def _like(self, left: exp.Expr, right: exp.Expr, escape: str) -> Expression:
         pattern = self.bind(right)
         if isinstance(pattern, Literal) and isinstance(text := pattern.value.as_py(), str):
-            pattern = Literal(pa.scalar(like_pattern(text, escape), pa.string()))
+            pattern = Literal(scalar(like_pattern(text, escape), pa.string()))
         return bind_call("like", [self.bind(left), pattern])
 
     def _case(self, node: exp.Case) -> Expression:
@@ -248,7 +249,7 @@ class Binder:
             conditions.append(condition)
             values.append(self.bind(branch.args["true"]))
         default = node.args.get("default")
-        values.append(Literal(pa.scalar(None, pa.null())) if default is None else self.bind(default))
+        values.append(Literal(scalar(None, pa.null())) if default is None else self.bind(default))
         *converted, otherwise = meet("CASE", values)
         return Case(tuple(zip(conditions, converted, strict=True)), otherwise, otherwise.type)
 

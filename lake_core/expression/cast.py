@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import scalar
 from lake_core.expression.arrays import Mask, array, null_unless, true, valid, values
 from lake_core.expression.cast_text import (
     text_to_bool,
@@ -133,7 +134,7 @@ def _float_to_decimal(source: pa.Array, target: pa.DataType) -> _Cast:
 
 def _decimal_to_integer(source: pa.Array, target: pa.DataType) -> _Cast:
     whole = pc.trunc(source.cast(pa.decimal256(WIDEST, source.type.scale)))
-    bound = pa.scalar(Decimal(1 << target.bit_width - 1), whole.type)
+    bound = scalar(Decimal(1 << target.bit_width - 1), whole.type)
     ok = true(pc.fill_null(pc.and_(pc.less(whole, bound), pc.greater_equal(whole, pc.negate(bound))), True))
     return null_unless(whole, ok).cast(pa.decimal256(WIDEST, 0)).cast(target), ok
 
@@ -149,7 +150,7 @@ def _decimal_to_text(source: pa.Array, target: pa.DataType) -> _Cast:
     if scale == 0:
         return source.cast(pa.string()), None
     digits = unscaled(source)
-    sign = pc.if_else(pc.less(digits, pa.scalar(0, pa.decimal128(38, 0))), "-", "")
+    sign = pc.if_else(pc.less(digits, scalar(0, pa.decimal128(38, 0))), "-", "")
     padded = pc.utf8_lpad(pc.abs(digits).cast(pa.string()), scale + 1, "0")
     whole = pc.utf8_slice_codeunits(padded, 0, -scale)
     fraction = pc.utf8_slice_codeunits(padded, -scale)
@@ -161,7 +162,7 @@ def _boolean_to_number(source: pa.Array, target: pa.DataType) -> _Cast:
 
 
 def _number_to_boolean(source: pa.Array, target: pa.DataType) -> _Cast:
-    zero = pa.scalar(0, source.type)
+    zero = scalar(0, source.type)
     return pc.not_equal(source, zero), None
 
 

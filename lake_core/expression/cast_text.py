@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import scalar
 from lake_core.expression.arrays import Mask, array, booleans, null_unless, true, valid, values
 from lake_core.expression.decimals import WIDEST, to_decimal
 from lake_core.expression.errors import EvaluationFailed
@@ -52,7 +53,7 @@ def text_to_integer(source: pa.Array, target: pa.DataType) -> _Cast:
     short = true(pc.fill_null(pc.less_equal(pc.utf8_length(digits), 20), True))
     number = null_unless(digits, short).cast(pa.decimal128(38, 0))
     limit = 1 << target.bit_width - 1
-    low, high = pa.scalar(-limit, pa.decimal128(38, 0)), pa.scalar(limit, pa.decimal128(38, 0))
+    low, high = scalar(-limit, pa.decimal128(38, 0)), scalar(limit, pa.decimal128(38, 0))
     inside = true(pc.fill_null(pc.and_(pc.greater_equal(number, low), pc.less(number, high)), True))
     return null_unless(number, inside).cast(target), ok & short & inside
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import scalar
 from lake_core.expression.arrays import Mask, array, null_unless, true, valid, values
 
 WIDEST = 76
@@ -36,7 +37,7 @@ def to_decimal(source: pa.Array, target: pa.DataType, ok: Mask | None = None) ->
     inside = np.ones(len(wide), np.bool_)
     # If this is not true, every value fits.
     if whole + source.type.scale < WIDEST:
-        bound = pa.scalar(Decimal(10) ** whole, wide.type)
+        bound = scalar(Decimal(10) ** whole, wide.type)
         inside = true(pc.fill_null(pc.less(pc.abs(wide), bound), True))
     ok = inside if ok is None else ok & inside
     if not inside.all():

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import scalar
 from lake_core.expression.arrays import Mask, Values, array, booleans, true, valid
 from lake_core.expression.arrow import to_arrow
 from lake_core.expression.cast import cast_array
@@ -220,4 +221,4 @@ def _may_fail(expression: Expression) -> bool:
 
 def _array_of_truth(answer: Mask, has_value: Mask) -> pa.BooleanArray:
     truth = booleans(answer)
-    return truth if has_value.all() else pc.if_else(booleans(has_value), truth, pa.scalar(None, pa.bool_()))
+    return truth if has_value.all() else pc.if_else(booleans(has_value), truth, scalar(None, pa.bool_()))

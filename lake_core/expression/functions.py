@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from lake_core.arrow_scalar import scalar
 from lake_core.expression import temporal
 from lake_core.expression.coercion import (
     INTEGERS,
@@ -265,7 +266,7 @@ def _bind_if(name: str, arguments: Sequence[Expression]) -> Expression:
 
 
 def _bind_nullif(name: str, arguments: Sequence[Expression]) -> Expression:
-    null = Literal(pa.scalar(None, arguments[0].type))
+    null = Literal(scalar(None, arguments[0].type))
     return Case(((compare("=", *arguments), null),), arguments[0], arguments[0].type)
 
 
@@ -298,7 +299,7 @@ def _bind_whole(name: str, arguments: Sequence[Expression]) -> Expression:
 
 def _bind_round(name: str, arguments: Sequence[Expression]) -> Expression:
     operand = arguments[0]
-    digits = _literal(_integer)(name, arguments[1]) if len(arguments) > 1 else Literal(pa.scalar(0, pa.int32()))
+    digits = _literal(_integer)(name, arguments[1]) if len(arguments) > 1 else Literal(scalar(0, pa.int32()))
     places = digits.value.as_py()
     if places is None or abs(places) > 20:
         raise InvalidExpression(f"round takes between -20 and 20 digits, not {places}")
@@ -327,7 +328,7 @@ def _bind_truncate(name: str, arguments: Sequence[Expression]) -> Expression:
     chosen = unit.value.as_py() if isinstance(unit, Literal) else None
     if not isinstance(chosen, str) or chosen.lower() not in units:
         raise InvalidExpression(f"{name} takes one of these units as a literal: {', '.join(units)}")
-    literal = Literal(pa.scalar(chosen.lower()))
+    literal = Literal(scalar(chosen.lower()))
     if name == "trunc":
         return call(name, pa.date32(), literal, _date(name, moment))
     return call(name, TIMESTAMP, literal, _timestamp(name, moment))
@@ -362,9 +363,9 @@ def _bind_like(name: str, arguments: Sequence[Expression]) -> Expression:
 def _bind_rlike(name: str, arguments: Sequence[Expression]) -> Expression:
     operand, pattern = _text(name, arguments[0]), _literal(_text)(name, arguments[1])
     if not pattern.value.is_valid:
-        return Literal(pa.scalar(None, pa.bool_()))
+        return Literal(scalar(None, pa.bool_()))
     regex = translate(pattern.value.as_py())
-    patterns = [Literal(pa.scalar(text)) for text in (regex.pattern, regex.pattern_after_crlf)]
+    patterns = [Literal(scalar(text)) for text in (regex.pattern, regex.pattern_after_crlf)]
     test = call("rlike", pa.bool_(), operand, *patterns)
     try:
         matches_regex(test, [pa.array(["", "\r\n"])])
@@ -377,7 +378,7 @@ def _bind_from_unixtime(name: str, arguments: Sequence[Expression]) -> Expressio
     seconds = arguments[0]
     if not (seconds.type in INTEGERS or pa.types.is_null(seconds.type)):
         raise _not_taken(name, seconds, "a whole number of seconds")
-    pattern = arguments[1] if len(arguments) > 1 else Literal(pa.scalar("yyyy-MM-dd HH:mm:ss"))
+    pattern = arguments[1] if len(arguments) > 1 else Literal(scalar("yyyy-MM-dd HH:mm:ss"))
     moment = cast_expression(cast_expression(seconds, pa.int64()), TIMESTAMP)
     return FUNCTIONS["date_format"].bind("date_format", (moment, pattern))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import exp
 
+from lake_core.arrow_scalar import scalar
 from lake_core.expression.coercion import TIMESTAMP, TIMESTAMP_NTZ, call, implicit, spark_name
 from lake_core.expression.errors import InvalidExpression
 from lake_core.expression.sql import short_sql
@@ -80,5 +81,5 @@ def moved(moment: Expression, by: Interval, *, back: bool) -> Expression:
     if abs(by.microseconds) > _MOST:
         raise InvalidExpression("an interval of that many days is not supported")
     sign = -1 if back else 1
-    months, microseconds = (Literal(pa.scalar(sign * number, pa.int64())) for number in (by.months, by.microseconds))
+    months, microseconds = (Literal(scalar(sign * number, pa.int64())) for number in (by.months, by.microseconds))
     return call("add_interval", moment.type, moment, months, microseconds)

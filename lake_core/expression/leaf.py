@@ -7,6 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 from sqlglot import exp
 
+from lake_core.arrow_scalar import scalar
 from lake_core.expression.bind import OPERATORS, TYPES, Binder
 from lake_core.expression.coercion import implicit, wider
 from lake_core.expression.errors import EvaluationFailed, InvalidExpression
@@ -89,7 +90,7 @@ class LeafBinder:
             case exp.Is(this=left, expression=exp.Null()):
                 return IsNull(self._column(left))
             case exp.Is(this=left, expression=exp.Boolean(this=flag)):
-                return Comparison("<=>", self._boolean(left), Literal(pa.scalar(flag)))
+                return Comparison("<=>", self._boolean(left), Literal(scalar(flag)))
             case exp.In(this=left) if not node.args.get("query") and not node.args.get("unnest"):
                 return self._in(left, node.expressions)
             case exp.Between(this=left):
@@ -98,7 +99,7 @@ class LeafBinder:
             case exp.Like(this=left, expression=pattern):
                 return self._like(left, pattern)
             case exp.Boolean(this=flag):
-                return Literal(pa.scalar(bool(flag)))
+                return Literal(scalar(bool(flag)))
             case exp.Null() | exp.Cast(this=exp.Null()):
                 return NULL
             case exp.Column() | exp.Dot():

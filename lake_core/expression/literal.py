@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lake_core.arrow_scalar import scalar
 from lake_core.expression.tree import FALSE, Column, Comparison, Literal, Operator, Predicate, always, never
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def round_decimal(number: Decimal, parameters: Sequence[int]) -> Decimal:
 
 def round_float(number: Decimal, kind: pa.DataType) -> float:
     """Round a number to a float in one step. In two steps, through a double, a 32-bit float may be off by one bit."""
-    rounded: float = float(number) if pa.types.is_float64(kind) else pa.scalar(str(number)).cast(kind).as_py()
+    rounded: float = float(number) if pa.types.is_float64(kind) else scalar(str(number)).cast(kind).as_py()
     if not math.isfinite(rounded):
         raise ValueError(number)
     return rounded + 0.0  # -0.0 becomes 0.0
@@ -101,7 +102,7 @@ def exact_scalar(number: Decimal, kind: pa.DataType) -> pa.Scalar | None:
     least, greatest, step = _limits(kind)
     if not least <= number <= greatest or number.quantize(step, decimal.ROUND_FLOOR, _EXACT) != number:
         return None
-    return pa.scalar(number if pa.types.is_decimal(kind) else int(number), kind)
+    return scalar(number if pa.types.is_decimal(kind) else int(number), kind)
 
 
 def compare_exactly(operator: Operator, column: Column, number: Decimal) -> Predicate:
@@ -132,20 +133,20 @@ def _exact(value: object, kind: pa.DataType) -> Decimal:
 
 
 def _float(value: object, _: pa.DataType) -> pa.Scalar:
-    return pa.scalar(round_float(to_number(value), pa.float64()), pa.float64())
+    return scalar(round_float(to_number(value), pa.float64()), pa.float64())
 
 
 def text_value(value: object, data_type: pa.DataType) -> pa.Scalar:
     """Return a text as a scalar of the type. Raises ValueError for other values."""
     if not isinstance(value, str):
         raise ValueError(value)
-    return pa.scalar(value, data_type)
+    return scalar(value, data_type)
 
 
 def _bytes(value: object, data_type: pa.DataType) -> pa.Scalar:
     if not isinstance(value, (bytes, str)):
         raise ValueError(value)
-    return pa.scalar(value.encode() if isinstance(value, str) else value, data_type)
+    return scalar(value.encode() if isinstance(value, str) else value, data_type)
 
 
 def _flag(value: object, _: pa.DataType) -> pa.Scalar:
@@ -153,7 +154,7 @@ def _flag(value: object, _: pa.DataType) -> pa.Scalar:
         value = value.lower() == "true"
     if not isinstance(value, bool):
         raise ValueError(value)
-    return pa.scalar(value)
+    return scalar(value)
 
 
 def _date(value: object, data_type: pa.DataType) -> pa.Scalar:
@@ -161,7 +162,7 @@ def _date(value: object, data_type: pa.DataType) -> pa.Scalar:
         value = parse_date(value)
     if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
         raise ValueError(value)
-    return pa.scalar(value, data_type)
+    return scalar(value, data_type)
 
 
 def _instant(value: object, data_type: pa.DataType) -> pa.Scalar:
@@ -174,8 +175,8 @@ def _instant(value: object, data_type: pa.DataType) -> pa.Scalar:
     if data_type.tz is None:
         if value.tzinfo is not None:
             raise ValueError(value)
-        return pa.scalar(value, pa.timestamp("us"))
-    return pa.scalar(
+        return scalar(value, pa.timestamp("us"))
+    return scalar(
         value.astimezone(dt.UTC) if value.tzinfo else value.replace(tzinfo=dt.UTC), pa.timestamp("us", tz="UTC")
     )
 

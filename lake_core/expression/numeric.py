@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import scalar
 from lake_core.expression.arrays import array, booleans, true, valid, values
 from lake_core.expression.decimals import WIDEST, exact_decimal, to_decimal, unscaled
 from lake_core.expression.errors import EvaluationFailed, InvalidExpression
@@ -75,7 +76,7 @@ def value_set(kind: pa.DataType, values: Sequence[pa.Scalar]) -> pa.Array:
 def is_in(operand: pa.Array, values: Sequence[pa.Scalar]) -> pa.Array:
     """Return for each operand whether it is one of the values. Return null where the operand is null."""
     member = pc.is_in(operand, value_set=value_set(operand.type, values))
-    return pc.if_else(operand.is_valid(), member, pa.scalar(None, pa.bool_())) if operand.null_count else member
+    return pc.if_else(operand.is_valid(), member, scalar(None, pa.bool_())) if operand.null_count else member
 
 
 def _compare(operator: str, left: pa.Array, right: pa.Array) -> pa.Array:
@@ -126,7 +127,7 @@ def _decimal(exact: pa.Array, call: Call) -> pa.Array:
 
 
 def _check_divisor(left: pa.Array, right: pa.Array, call: Call) -> None:
-    zero = pc.and_(pc.equal(right, pa.scalar(0, right.type)), left.is_valid())
+    zero = pc.and_(pc.equal(right, scalar(0, right.type)), left.is_valid())
     if true(zero).any():
         raise EvaluationFailed(f"division by zero ({call.function}); use NULLIF(…, 0) to get null instead")
 
@@ -192,7 +193,7 @@ def negative(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     """Negate. Raises EvaluationFailed for a decimal that Spark would round."""
     (source,) = arguments
     if pa.types.is_decimal(call.type) and call.type.precision > _NEGATED_DIGITS:
-        bound = pa.scalar(Decimal(10) ** _NEGATED_DIGITS, pa.decimal128(38, 0))
+        bound = scalar(Decimal(10) ** _NEGATED_DIGITS, pa.decimal128(38, 0))
         if true(pc.greater_equal(pc.abs(unscaled(source)), bound)).any():
             raise EvaluationFailed(
                 f"Spark rounds a negated decimal to {_NEGATED_DIGITS} digits; subtract it from 0 instead"

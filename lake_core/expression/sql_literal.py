@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
+from lake_core.arrow_scalar import scalar
 from lake_core.expression.coercion import INTEGERS, TIMESTAMP, TIMESTAMP_NTZ
 from lake_core.expression.errors import InvalidExpression
 from lake_core.expression.literal import parse_date, parse_timestamp, to_number
@@ -21,17 +22,17 @@ def literal(node: exp.Expr) -> Literal | None:
     """Return the literal of a parser's node, or None for any other node. Raises InvalidExpression."""
     match node:
         case exp.Literal(this=text):
-            return Literal(pa.scalar(text, pa.string())) if node.is_string else number_literal(text)
+            return Literal(scalar(text, pa.string())) if node.is_string else number_literal(text)
         case exp.RawString(this=text):
-            return Literal(pa.scalar(text, pa.string()))
+            return Literal(scalar(text, pa.string()))
         case exp.Concat(expressions=parts) if all(isinstance(part, exp.Literal) and part.is_string for part in parts):
-            return Literal(pa.scalar("".join(part.this for part in parts), pa.string()))  # 'a' 'b'
+            return Literal(scalar("".join(part.this for part in parts), pa.string()))  # 'a' 'b'
         case exp.Boolean(this=flag):
-            return Literal(pa.scalar(bool(flag)))
+            return Literal(scalar(bool(flag)))
         case exp.Null():
-            return Literal(pa.scalar(None, pa.null()))
+            return Literal(scalar(None, pa.null()))
         case exp.HexString(this=digits):
-            return Literal(pa.scalar(hex_bytes(digits), pa.binary()))
+            return Literal(scalar(hex_bytes(digits), pa.binary()))
     return None
 
 
@@ -44,7 +45,7 @@ def typed_literal(text: str, target: exp.DataType) -> Literal | None:
     """Parse DATE '…' and TIMESTAMP '…'. Return None for any other type."""
     try:
         if target.this == exp.DataType.Type.DATE:
-            return Literal(pa.scalar(parse_date(text), pa.date32()))
+            return Literal(scalar(parse_date(text), pa.date32()))
         if target.this in (
             exp.DataType.Type.TIMESTAMPTZ,
             exp.DataType.Type.TIMESTAMPLTZ,
@@ -54,7 +55,7 @@ def typed_literal(text: str, target: exp.DataType) -> Literal | None:
             zoned = target.this != exp.DataType.Type.TIMESTAMPNTZ
             if not zoned and moment.tzinfo is not None:
                 raise ValueError(text)
-            return Literal(pa.scalar(moment, TIMESTAMP if zoned else TIMESTAMP_NTZ))
+            return Literal(scalar(moment, TIMESTAMP if zoned else TIMESTAMP_NTZ))
     except (ValueError, OverflowError):
         raise InvalidExpression(f"{text!r} is not a valid {short_sql(target)}") from None
     return None
@@ -69,7 +70,7 @@ def number_literal(text: str) -> Literal:
         if "." not in text:
             for kind in INTEGERS[2:]:
                 if -(1 << kind.bit_width - 1) <= number < 1 << kind.bit_width - 1:
-                    return Literal(pa.scalar(int(number), kind))
+                    return Literal(scalar(int(number), kind))
         return _decimal_literal(number)
     except (ValueError, ArithmeticError, pa.ArrowInvalid):
         raise InvalidExpression(f"{short(text)} is not a valid number") from None
@@ -78,7 +79,7 @@ def number_literal(text: str) -> Literal:
 def _double_literal(value: float) -> Literal:
     if value in (float("inf"), float("-inf")):
         raise ValueError(value)
-    return Literal(pa.scalar(value, pa.float64()))
+    return Literal(scalar(value, pa.float64()))
 
 
 def _decimal_literal(number: Decimal) -> Literal:
@@ -86,7 +87,7 @@ def _decimal_literal(number: Decimal) -> Literal:
     if not isinstance(exponent, int):  # not a number, or infinite
         raise ValueError(number)
     scale = max(-exponent, 0)
-    return Literal(pa.scalar(number, pa.decimal128(max(digits, scale), scale)))
+    return Literal(scalar(number, pa.decimal128(max(digits, scale), scale)))
 
 
 def like_pattern(text: str, escape: str) -> str:

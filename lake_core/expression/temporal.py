@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import scalar
 from lake_core.expression.arrays import Values, array, valid, values
 from lake_core.expression.cast import cast_array
 from lake_core.expression.errors import EvaluationFailed
@@ -149,7 +150,7 @@ def format_date(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     pieces: list[pa.Array | pa.Scalar] = []
     for piece in PATTERN.findall(constant(call, 1, "")):
         if piece not in _FIELDS:
-            pieces.append(pa.scalar(piece.strip("'") if len(piece) > 1 else piece))
+            pieces.append(scalar(piece.strip("'") if len(piece) > 1 else piece))
             continue
         number = _FIELDS[piece](moments)
         if piece == "yyyy" and pc.all(pc.and_(pc.greater(number, 0), pc.less(number, 10_000))).as_py() is False:
@@ -204,7 +205,7 @@ def parse_moment(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     date = pc.binary_join_element_wise(year, month, day, "-")
     time = pc.binary_join_element_wise(hour, minute, second, ":")
     whole = pc.binary_join_element_wise(date, time, " ")
-    return cast_array(pc.if_else(text.is_valid(), whole, pa.scalar(None, pa.string())), call.type)
+    return cast_array(pc.if_else(text.is_valid(), whole, scalar(None, pa.string())), call.type)
 
 
 def to_seconds(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import scalar
 from lake_core.expression.arrays import Values, array, booleans, valid, values
 from lake_core.expression.errors import EvaluationFailed
 from lake_core.expression.numeric import constant
@@ -57,7 +58,7 @@ def concat(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     """Join the arguments row by row. The result is null where one of them is."""
     if len(arguments) == 1:
         return arguments[0]
-    return pc.binary_join_element_wise(*arguments, pa.scalar("" if pa.types.is_string(call.type) else b"", call.type))
+    return pc.binary_join_element_wise(*arguments, scalar("" if pa.types.is_string(call.type) else b"", call.type))
 
 
 def substring(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
@@ -106,7 +107,7 @@ def _cut(text: pa.Array, position: Values, lengths: Values, where: Values) -> pa
     order = np.empty(len(text), np.int64)
     order[np.argsort(pair_index, kind="stable")] = np.arange(len(text))
     joined = parts[0] if len(parts) == 1 else pa.concat_arrays(parts).take(array(order, pa.int64()))
-    return joined if where.all() else pc.if_else(booleans(where), joined, pa.scalar(None, joined.type))
+    return joined if where.all() else pc.if_else(booleans(where), joined, scalar(None, joined.type))
 
 
 def replace(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:

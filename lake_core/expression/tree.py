@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from lake_core.arrow_scalar import scalar
+
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -216,7 +218,7 @@ def negated(predicate: Predicate) -> Predicate:
         case Comparison(operator=operator, left=left, right=right) if operator != "<=>":
             return Comparison(NEGATED[operator], left, right)
         case Literal(value=value):
-            return Literal(pa.scalar(not value.as_py())) if value.is_valid else predicate
+            return Literal(scalar(not value.as_py())) if value.is_valid else predicate
         case _:
             return Not(predicate)
 

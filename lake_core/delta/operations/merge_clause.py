@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lake_core.arrow_scalar import scalar
 from lake_core.delta.errors import InvalidMerge, SchemaMismatch
 from lake_core.delta.operations.assignment import Assignment, check_assigned, parse_assignments
 from lake_core.expression import (
@@ -159,7 +160,7 @@ def _overlaid(given: Column, kept: Column) -> Expression:
         return given
     values |= {child.name: Column((*kept.path, child.name), child.type) for child in others.values()}
     kind = pa.struct([(name, value.type) for name, value in values.items()])
-    null = Literal(pa.scalar(None, kind))
+    null = Literal(scalar(None, kind))
     return Case(((IsNull(given), null),), Call("struct", tuple(values.values()), kind), kind)
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import scalar
 from lake_core.delta.operations.merge_clause import relation
 from lake_core.expression import (
     FALSE,
@@ -71,8 +72,8 @@ def _reversed_bytes(doubles: pa.Array) -> pa.Array:
 def _any_value(kind: pa.DataType) -> pa.Scalar:
     """Return a value of a key's type. It stands for null beside a column that says so."""
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return pa.scalar("").cast(kind)
-    return pa.scalar(0, kind) if not pa.types.is_boolean(kind) else pa.scalar(False)
+        return scalar("").cast(kind)
+    return scalar(0, kind) if not pa.types.is_boolean(kind) else scalar(False)
 
 
 def numbered_keys(rows: pa.Table, condition: Condition, *, target: bool) -> tuple[Condition, pa.Table]:

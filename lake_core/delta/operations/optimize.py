@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import scalar
 from lake_core.delta.errors import InvalidPredicate, InvalidProperty, SchemaMismatch
 from lake_core.delta.numpy_arrays import integers, mask, numbers
 from lake_core.delta.operations.rewrite import on_partitions_only, predicate_parameter, sizes
@@ -175,7 +176,7 @@ def _by_partition(files: pa.Table, snapshot: Snapshot) -> list[npt.NDArray[np.in
     code = np.zeros(len(files), dtype=np.int64)
     values = files["partitionValues"].combine_chunks()
     for key in snapshot.metadata.partition_keys.values():
-        text = pc.map_lookup(values, pa.scalar(key), "first") if len(values) else pa.nulls(0, pa.string())
+        text = pc.map_lookup(values, scalar(key), "first") if len(values) else pa.nulls(0, pa.string())
         indices = numbers(text.dictionary_encode(null_encoding="encode").indices)
         code = np.unique(code * (int(indices.max(initial=0)) + 1) + indices, return_inverse=True)[1]
     order = np.lexsort((numbers(files["size"]), code))
