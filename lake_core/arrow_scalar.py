@@ -46,7 +46,7 @@ def _packed(value: Any, kind: pa.DataType) -> bytes | None:
     try:
         if types.is_boolean(kind):
             return bytes([bool(value)])
-        if types.is_integer(kind):
+        if types.is_integer(kind) and isinstance(value, int):
             code = _FORMATS[kind.bit_width // 8]
             return struct.pack(f"<{code.upper() if types.is_unsigned_integer(kind) else code}", value)
         if types.is_float32(kind) or types.is_float64(kind):
@@ -59,7 +59,12 @@ def _packed(value: Any, kind: pa.DataType) -> bytes | None:
             raise OverflowError(f"{value!r} is no {kind}")
         return int(unscaled).to_bytes(16, "little", signed=True)
     if types.is_date32(kind):
-        return struct.pack("<i", value.toordinal() - _EPOCH_DAY)
-    if types.is_timestamp(kind) and kind.unit == "us":
+        return struct.pack("<i", value if isinstance(value, int) else value.toordinal() - _EPOCH_DAY)
+    if types.is_timestamp(kind) and isinstance(value, int):
+        return struct.pack("<q", value)
+    if types.is_timestamp(kind) and kind.unit == "us" and isinstance(value, dt.datetime):
         return struct.pack("<q", (value - (_EPOCH if value.tzinfo is None else _EPOCH_UTC)) // dt.timedelta.resolution)
     return None
+
+
+FALSE_VALUE, TRUE_VALUE = scalar(False), scalar(True)

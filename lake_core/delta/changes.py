@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.arrow_scalar import scalar
+from lake_core.arrow_scalar import FALSE_VALUE, TRUE_VALUE, scalar
 from lake_core.clock import now_ms, system_clock
 from lake_core.delta.action import Metadata
 from lake_core.delta.commit_file import change_files, parse_run, read_commit_info, single_actions
@@ -227,7 +227,9 @@ class _Feed:
 
     def _derived(self, version: int, data: bytes, keys: Sequence[str]) -> Iterator[pa.Table]:
         run = parse_run([(version, data)], keys, None)
-        adds, removes = (table.filter(pc.fill_null(table["dataChange"], True)) for table in (run.adds, run.removes))
+        adds, removes = (
+            table.filter(pc.fill_null(table["dataChange"], TRUE_VALUE)) for table in (run.adds, run.removes)
+        )
         if keys:
             removes = self._with_partitions(version, removes)
         adds, removes = self._pruned(adds), self._pruned(removes)
@@ -277,7 +279,7 @@ class _Feed:
 
         If an old writer left these out, they are those of the version before.
         """
-        bare = pc.invert(pc.fill_null(removes["extendedFileMetadata"], False))
+        bare = pc.invert(pc.fill_null(removes["extendedFileMetadata"], FALSE_VALUE))
         bare = pc.and_(bare, mask(_without_values(removes["partitionValues"])))
         if not pc.any(bare).as_py():
             return removes

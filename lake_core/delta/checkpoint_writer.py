@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lake_core.arrow_scalar import TRUE_VALUE
 from lake_core.delta.action_fields import (
     ADD_FIELDS,
     DOMAIN_METADATA,
@@ -110,7 +111,7 @@ class CheckpointActions:
         markers, retention = self.transactions, transaction_retention_ms(self.metadata.configuration)
         if retention is None:
             return markers
-        return markers.filter(pc.fill_null(pc.greater(markers["lastUpdated"], now - retention), True))
+        return markers.filter(pc.fill_null(pc.greater(markers["lastUpdated"], now - retention), TRUE_VALUE))
 
 
 def write_checkpoint(snapshot: Snapshot, now: int, target: ObjectStore | None = None) -> None:

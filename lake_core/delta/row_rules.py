@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.arrow_scalar import scalar
+from lake_core.arrow_scalar import FALSE_VALUE, scalar
 from lake_core.delta.errors import ConstraintViolation, MalformedMetadata, SchemaMismatch, UnsupportedExpression
 from lake_core.delta.features import CONSTRAINT_PREFIX, supported_features
 from lake_core.delta.schema import StructField, StructType, walk
@@ -53,7 +53,7 @@ class Check:
 
     def violations(self, rows: pa.Table) -> pa.Table:
         """Return the rows that break the constraint."""
-        return rows.filter(pc.invert(pc.fill_null(evaluate(self.predicate, rows), False)))
+        return rows.filter(pc.invert(pc.fill_null(evaluate(self.predicate, rows), FALSE_VALUE)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class RowRules:
             if rule.in_log and pa.types.is_string(values.type):
                 expected = pc.if_else(pc.equal(expected, ""), scalar(None, values.type), expected)
             same = pc.or_kleene(
-                pc.fill_null(_equal(values, expected), False), pc.and_(pc.is_null(values), pc.is_null(expected))
+                pc.fill_null(_equal(values, expected), FALSE_VALUE), pc.and_(pc.is_null(values), pc.is_null(expected))
             )
             _refuse(
                 rows.filter(pc.invert(same)),

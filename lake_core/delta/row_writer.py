@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import FALSE_VALUE
 from lake_core.delta.batches import together
 from lake_core.delta.conform import check_fits, check_nulls, conform_in, null_partitions
 from lake_core.delta.data_file import TARGET_BYTES, AddFile, DataFileWriter, change_rows
@@ -45,7 +46,7 @@ class ReplaceWhere:
     def check(self, rows: pa.Table) -> None:
         """Raise RowsOutsidePredicate unless the predicate is true for every row."""
         if matching(rows, self.predicate).num_rows < rows.num_rows:
-            outside = rows.filter(pc.invert(pc.fill_null(evaluate(self.predicate, rows), False)))
+            outside = rows.filter(pc.invert(pc.fill_null(evaluate(self.predicate, rows), FALSE_VALUE)))
             raise RowsOutsidePredicate(
                 self.error(f"{outside.num_rows} of {rows.num_rows}", samples(outside, self.predicate))
             )

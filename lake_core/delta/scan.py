@@ -278,7 +278,7 @@ def data_file_missing(version: int, what: str) -> DataFileMissing:
 
 def open_data_files(scan: Scan, rows: Sequence[int] | None = None, predicate: Predicate | None = None) -> DataFiles:
     """Prepare the files of a scan for reading, or only those with these row numbers in `scan.files`."""
-    files = scan.files if rows is None else scan.files.take(pa.array(rows, pa.int64()))
+    files = scan.files if rows is None else scan.files.take(integers(np.asarray(rows, np.int64)))
     snapshot, metadata = scan.snapshot, scan.snapshot.metadata
     partition_columns = [name for name in snapshot.partition_columns if name in scan.read_schema.names]
     keys, elsewhere = locate_all(files["path"], snapshot.roots)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from lake_core.arrow_scalar import scalar
+from lake_core.arrow_scalar import FALSE_VALUE, TRUE_VALUE, scalar
 from lake_core.delta import partition_value
 from lake_core.delta.errors import MalformedAction
 from lake_core.delta.numpy_arrays import booleans, integers, numbers, text_bytes
@@ -316,7 +316,7 @@ def _any(masks: Sequence[Mask]) -> Mask:
 
 
 def _true_or_unknown(answer: pa.Array) -> Mask:
-    return booleans(pc.fill_null(answer, True))
+    return booleans(pc.fill_null(answer, TRUE_VALUE))
 
 
 def _bound_type(kind: pa.DataType) -> pa.DataType | None:
@@ -360,8 +360,8 @@ def _typed_bound(value: pa.Array, kind: pa.DataType, *, upper: bool) -> pa.Array
 def json_lines(texts: pa.ChunkedArray) -> bytes:
     """Return the statistics of files, one a line."""
     # Arrow's JSON reader crashes on a text of only `null`. A text that is not an object has no statistics anyway.
-    objects = pc.if_else(pc.fill_null(pc.starts_with(texts, "{"), False), texts, "{}")
-    lines = pc.binary_join_element_wise(pc.replace_substring(objects, "\n", " "), "", "\n")
+    objects = pc.if_else(pc.fill_null(pc.starts_with(texts, "{"), FALSE_VALUE), texts, scalar("{}"))
+    lines = pc.binary_join_element_wise(pc.replace_substring(objects, "\n", " "), scalar(""), scalar("\n"))
     return b"".join(text_bytes(chunk) for chunk in lines.chunks)
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.arrow_scalar import scalar
+from lake_core.arrow_scalar import FALSE_VALUE, scalar
 
 Values: TypeAlias = npt.NDArray[Any]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -40,7 +40,7 @@ def values(array: pa.Array) -> Values:
 
 def true(array: pa.Array) -> Mask:
     """Return a mask of the values that are true. Null is not true."""
-    filled = pc.fill_null(array, False) if array.null_count else array
+    filled = pc.fill_null(array, FALSE_VALUE) if array.null_count else array
     bits = np.frombuffer(filled.buffers()[1], np.uint8) if len(filled) else np.empty(0, np.uint8)
     return np.unpackbits(bits, bitorder="little")[filled.offset : filled.offset + len(filled)].astype(np.bool_)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.arrow_scalar import scalar
+from lake_core.arrow_scalar import TRUE_VALUE, scalar
 from lake_core.expression.arrays import Mask, array, null_unless, true, valid, values
 from lake_core.expression.cast_text import (
     text_to_bool,
@@ -135,7 +135,7 @@ def _float_to_decimal(source: pa.Array, target: pa.DataType) -> _Cast:
 def _decimal_to_integer(source: pa.Array, target: pa.DataType) -> _Cast:
     whole = pc.trunc(source.cast(pa.decimal256(WIDEST, source.type.scale)))
     bound = scalar(Decimal(1 << target.bit_width - 1), whole.type)
-    ok = true(pc.fill_null(pc.and_(pc.less(whole, bound), pc.greater_equal(whole, pc.negate(bound))), True))
+    ok = true(pc.fill_null(pc.and_(pc.less(whole, bound), pc.greater_equal(whole, pc.negate(bound))), TRUE_VALUE))
     return null_unless(whole, ok).cast(pa.decimal256(WIDEST, 0)).cast(target), ok
 
 

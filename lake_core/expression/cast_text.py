@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.arrow_scalar import scalar
+from lake_core.arrow_scalar import FALSE_VALUE, TRUE_VALUE, scalar
 from lake_core.expression.arrays import Mask, array, booleans, null_unless, true, valid, values
 from lake_core.expression.decimals import WIDEST, to_decimal
 from lake_core.expression.errors import EvaluationFailed
@@ -41,7 +41,7 @@ def _trimmed(source: pa.Array) -> pa.Array:
 
 def _matches(text: pa.Array, pattern: str) -> Mask:
     """Return a mask of the texts that match a pattern. Null matches every pattern."""
-    return true(pc.fill_null(pc.match_substring_regex(text, pattern), True))
+    return true(pc.fill_null(pc.match_substring_regex(text, pattern), TRUE_VALUE))
 
 
 def text_to_integer(source: pa.Array, target: pa.DataType) -> _Cast:
@@ -50,11 +50,11 @@ def text_to_integer(source: pa.Array, target: pa.DataType) -> _Cast:
     ok = _matches(text, _INTEGER)
     digits = pc.replace_substring_regex(null_unless(text, ok), r"^(-?)\+?0*([0-9])", r"\1\2")
     # More digits are out of the range of all integer types, and of Arrow's decimals.
-    short = true(pc.fill_null(pc.less_equal(pc.utf8_length(digits), 20), True))
+    short = true(pc.fill_null(pc.less_equal(pc.utf8_length(digits), 20), TRUE_VALUE))
     number = null_unless(digits, short).cast(pa.decimal128(38, 0))
     limit = 1 << target.bit_width - 1
     low, high = scalar(-limit, pa.decimal128(38, 0)), scalar(limit, pa.decimal128(38, 0))
-    inside = true(pc.fill_null(pc.and_(pc.greater_equal(number, low), pc.less(number, high)), True))
+    inside = true(pc.fill_null(pc.and_(pc.greater_equal(number, low), pc.less(number, high)), TRUE_VALUE))
     return null_unless(number, inside).cast(target), ok & short & inside
 
 
@@ -127,7 +127,7 @@ def _offset(zone: pa.Array) -> tuple[np.ndarray, Mask]:
     parts = pc.extract_regex(zone, r"^(?P<sign>[+-])(?P<hours>[0-9]{1,2})(?::(?P<minutes>[0-9]{2}))?$")
     hours, minutes = _number(parts, "hours"), _number(parts, "minutes")
     seconds = (hours * 60 + minutes) * 60
-    negative = true(pc.fill_null(pc.equal(_part(parts, "sign"), "-"), False))
+    negative = true(pc.fill_null(pc.equal(_part(parts, "sign"), "-"), FALSE_VALUE))
     return np.where(negative, -seconds, seconds), (seconds <= 18 * 3600) & (minutes < 60)
 
 

@@ -144,9 +144,7 @@ def cast_expression(expression: Expression, kind: pa.DataType, *, null_if_invali
         raise InvalidExpression(f"a cast from {spark_name(expression.type)} to {spark_name(kind)} is not supported")
     if isinstance(expression, Literal):
         try:
-            return Literal(
-                cast_array(pa.array([expression.value], expression.type), kind, null_if_invalid=null_if_invalid)[0]
-            )
+            return Literal(cast_array(pa.repeat(expression.value, 1), kind, null_if_invalid=null_if_invalid)[0])
         except EvaluationFailed as error:
             raise InvalidExpression(str(error)) from None
     return Cast(expression, kind, null_if_invalid)

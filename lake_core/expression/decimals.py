@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.arrow_scalar import scalar
+from lake_core.arrow_scalar import TRUE_VALUE, scalar
 from lake_core.expression.arrays import Mask, array, null_unless, true, valid, values
 
 WIDEST = 76
@@ -38,7 +38,7 @@ def to_decimal(source: pa.Array, target: pa.DataType, ok: Mask | None = None) ->
     # If this is not true, every value fits.
     if whole + source.type.scale < WIDEST:
         bound = scalar(Decimal(10) ** whole, wide.type)
-        inside = true(pc.fill_null(pc.less(pc.abs(wide), bound), True))
+        inside = true(pc.fill_null(pc.less(pc.abs(wide), bound), TRUE_VALUE))
     ok = inside if ok is None else ok & inside
     if not inside.all():
         wide = null_unless(wide, inside)

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from lake_core.arrow_scalar import scalar
 from lake_core.expression.arrays import Mask, Values, array, booleans, true, valid
-from lake_core.expression.arrow import to_arrow
 from lake_core.expression.cast import cast_array
 from lake_core.expression.errors import EvaluationFailed
 from lake_core.expression.implementations import IMPLEMENTATIONS
@@ -36,7 +35,6 @@ from lake_core.expression.tree import (
     Not,
     Or,
     columns,
-    is_pushable,
     operands,
 )
 
@@ -68,8 +66,6 @@ def evaluate(expression: Expression, rows: pa.Table) -> pa.ChunkedArray:
 
 def matching(rows: pa.Table, predicate: Expression) -> pa.Table:
     """Return the rows for which the predicate is true. Raises EvaluationFailed."""
-    if is_pushable(predicate) and next(columns(predicate), None) is not None:
-        return rows.filter(to_arrow(predicate))  # Arrow cannot filter by a constant
     return rows.filter(evaluate(predicate, rows))
 
 

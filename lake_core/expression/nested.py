@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import FALSE_VALUE
 from lake_core.expression.arrays import array, booleans, null_unless, true, valid, values
 from lake_core.expression.numeric import compare
 
@@ -44,6 +45,6 @@ def holds_element(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     elements = lists.flatten()
     equal = compare("=", elements, element.take(array(owners, pa.int64())))
     contained, unknown = np.zeros(len(lists), np.bool_), np.zeros(len(lists), np.bool_)
-    contained[owners[true(pc.fill_null(equal, False))]] = True
+    contained[owners[true(pc.fill_null(equal, FALSE_VALUE))]] = True
     unknown[owners[~valid(elements)]] = True
     return null_unless(booleans(contained), valid(lists) & valid(element) & (contained | ~unknown))

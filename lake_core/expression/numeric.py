@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.arrow_scalar import scalar
+from lake_core.arrow_scalar import FALSE_VALUE, scalar
 from lake_core.expression.arrays import array, booleans, true, valid, values
 from lake_core.expression.decimals import WIDEST, exact_decimal, to_decimal, unscaled
 from lake_core.expression.errors import EvaluationFailed, InvalidExpression
@@ -42,7 +42,7 @@ def compare(operator: str, left: pa.Array, right: pa.Array) -> pa.Array:
     `<=>` never returns null.
     """
     if operator == "<=>":
-        equal = pc.fill_null(_compare("=", left, right), False)
+        equal = pc.fill_null(_compare("=", left, right), FALSE_VALUE)
         return pc.or_(equal, pc.and_(left.is_null(), right.is_null()))
     return _compare(operator, left, right)
 
@@ -55,7 +55,7 @@ def compare_value(operator: str, left: pa.Array, value: pa.Scalar) -> pa.Array:
             operator, left, pa.repeat(value, len(left)) if value.is_valid else pa.nulls(len(left), value.type)
         )
     if operator == "<=>":
-        return pc.fill_null(pc.equal(left, value), False)
+        return pc.fill_null(pc.equal(left, value), FALSE_VALUE)
     compared = _COMPARE[operator](left, value)
     return pc.or_(compared, pc.is_nan(left)) if floating and operator in (">", ">=") else compared
 
@@ -208,7 +208,7 @@ def absolute(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 def is_nan(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     """Return whether values are NaN: false for null."""
-    return pc.fill_null(pc.is_nan(arguments[0]), False)
+    return pc.fill_null(pc.is_nan(arguments[0]), FALSE_VALUE)
 
 
 def extreme(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
@@ -217,7 +217,7 @@ def extreme(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     operator = ">" if call.function == "greatest" else "<"
     for other in arguments[1:]:
         better = pc.or_kleene(
-            pc.and_(best.is_null(), other.is_valid()), pc.fill_null(_compare(operator, other, best), False)
+            pc.and_(best.is_null(), other.is_valid()), pc.fill_null(_compare(operator, other, best), FALSE_VALUE)
         )
         best = pc.if_else(better, other, best)
     return best

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.arrow_scalar import scalar
+from lake_core.arrow_scalar import FALSE_VALUE, scalar
 from lake_core.expression.arrays import Values, array, booleans, valid, values
 from lake_core.expression.errors import EvaluationFailed
 from lake_core.expression.numeric import constant
@@ -132,7 +132,7 @@ def matches_regex(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     r"""Return whether texts contain a match of RE2's pattern. There is another one for those that end with `\r\n`."""
     text, pattern, pattern_after_crlf = arguments[0], constant(call, 1, ""), constant(call, 2, "")
     found = pc.match_substring_regex(text, pattern)
-    after_crlf = pc.fill_null(pc.ends_with(text, "\r\n"), False)
+    after_crlf = pc.fill_null(pc.ends_with(text, "\r\n"), FALSE_VALUE)
     if pattern == pattern_after_crlf or not pc.any(after_crlf).as_py():
         return found
     return pc.if_else(after_crlf, pc.match_substring_regex(text, pattern_after_crlf), found)

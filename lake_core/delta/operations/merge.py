@@ -20,7 +20,7 @@ from lake_core.delta.data_file import AddFile, change_rows
 from lake_core.delta.errors import InvalidMerge, MultipleSourceRows, SchemaMismatch
 from lake_core.delta.features import upgraded_for
 from lake_core.delta.fit import fit_rows
-from lake_core.delta.numpy_arrays import mask
+from lake_core.delta.numpy_arrays import integers, mask
 from lake_core.delta.operations.merge_clause import (
     Clause,
     Clauses,
@@ -395,7 +395,7 @@ class _LocalMerge:
         clauses = self.plan.clauses.matched
         if all(clause.condition is None for clause in clauses):
             return np.full(len(left), 0 if clauses else -1)
-        scope = {target: relation(part.take(pa.array(left))), source: relation(self.source.take(pa.array(right)))}
+        scope = {target: relation(part.take(integers(left))), source: relation(self.source.take(integers(right)))}
         return first_true(clauses, pa.table(scope))
 
     def __call__(self, index: int) -> tuple[npt.NDArray[np.int64], MergedFile]:
@@ -450,4 +450,4 @@ def settled(
             "source row, so the result is ambiguous. Make the source unique by the columns of ON, or narrow "
             "the clauses' conditions. Nothing was changed"
         )
-    return Matches(rows[kept], clause[kept], source.take(pa.array(number[kept])))
+    return Matches(rows[kept], clause[kept], source.take(integers(number[kept])))

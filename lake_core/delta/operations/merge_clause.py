@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lake_core.arrow_scalar import scalar
 from lake_core.delta.errors import InvalidMerge, SchemaMismatch
+from lake_core.delta.numpy_arrays import integers
 from lake_core.delta.operations.assignment import Assignment, check_assigned, parse_assignments
 from lake_core.expression import (
     Call,
@@ -187,7 +188,7 @@ def first_true(clauses: Sequence[Clause], scope: pa.Table) -> npt.NDArray[np.int
         if clause.condition is None:
             chosen[open_] = number
             continue
-        rows = scope if len(open_) == scope.num_rows else scope.take(pa.array(open_))
+        rows = scope if len(open_) == scope.num_rows else scope.take(integers(open_))
         hits = np.asarray(evaluate(clause.condition, rows).fill_null(False))
         chosen[open_[hits]] = number
     return chosen

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lake_core.delta.conform import conform_out
 from lake_core.delta.data_file import AddFile, DataFileWriter, change_rows
-from lake_core.delta.numpy_arrays import mask
+from lake_core.delta.numpy_arrays import integers, mask
 from lake_core.delta.operations.merge_clause import Clause, Clauses, first_true, relation
 from lake_core.delta.operations.rewrite import overlaid, updated
 from lake_core.expression import evaluate, store_assign
@@ -95,7 +95,7 @@ class FileMerge:
                 np.isin(np.arange(start, start + rows.num_rows), matches.rows, invert=True, assume_unique=True)
             )
             start += rows.num_rows
-            scope = pa.table({self.target: relation(rows.take(pa.array(alone)))})
+            scope = pa.table({self.target: relation(rows.take(integers(alone)))})
             if (first_true(clauses, scope) >= 0).any():
                 return True
         return False
@@ -119,7 +119,7 @@ class FileMerge:
         if self.clauses.not_matched_by_source:
             alone = np.setdiff1d(np.arange(rows.num_rows), matched, assume_unique=True)
             clause_of_row = first_true(
-                self.clauses.not_matched_by_source, pa.table({self.target: relation(rows.take(pa.array(alone)))})
+                self.clauses.not_matched_by_source, pa.table({self.target: relation(rows.take(integers(alone)))})
             )
             fate[alone] = np.where(clause_of_row >= 0, clause_of_row + offset, -1)
         source_row = np.full(rows.num_rows, -1, dtype=np.int64)
@@ -128,7 +128,7 @@ class FileMerge:
         result.copied += int(np.count_nonzero(fate < 0))
         for number, clause in enumerate((*self.clauses.matched, *self.clauses.not_matched_by_source)):
             hits = fate == number
-            hit = pa.array(np.flatnonzero(hits))
+            hit = integers(np.flatnonzero(hits))
             if not len(hit):
                 continue
             old, by_source = merged.take(hit), number >= offset
@@ -140,7 +140,7 @@ class FileMerge:
                 continue
             scope = {self.target: relation(rows.take(hit))}
             if not by_source:
-                scope[self.source] = relation(matches.source.take(pa.array(source_row[hits])))
+                scope[self.source] = relation(matches.source.take(integers(source_row[hits])))
             new = updated(old, clause.assignments, pa.table(scope), self.writer)
             result.updated += len(hit)
             result.updated_by_source += len(hit) * by_source
@@ -169,7 +169,7 @@ def inserted(clauses: Sequence[Clause], source: pa.Table, alias: str, writer: Ro
         hit = np.flatnonzero(chosen == number)
         if not len(hit):
             continue
-        hit_rows = scope.take(pa.array(hit))
+        hit_rows = scope.take(integers(hit))
         schema = writer.metadata.arrow_schema
         columns = {
             assignment.target[0]: store_assign(

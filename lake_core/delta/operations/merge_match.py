@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.arrow_scalar import scalar
+from lake_core.arrow_scalar import FALSE_VALUE, scalar
+from lake_core.delta.numpy_arrays import booleans, integers
 from lake_core.delta.operations.merge_clause import relation
 from lake_core.expression import (
     FALSE,
@@ -84,7 +85,7 @@ def numbered_keys(rows: pa.Table, condition: Condition, *, target: bool) -> tupl
     returned without such keys.
     """
     chosen = _possible(rows, condition.target_rows if target else condition.source_rows)
-    possible = rows if len(chosen) == rows.num_rows else rows.take(pa.array(chosen))
+    possible = rows if len(chosen) == rows.num_rows else rows.take(integers(chosen))
     found: dict[str, pa.ChunkedArray] = {}
     failed = []
     for key in condition.keys:
@@ -92,7 +93,7 @@ def numbered_keys(rows: pa.Table, condition: Condition, *, target: bool) -> tupl
             found |= key_columns(possible, [key], target=target)
         except EvaluationFailed:
             failed.append(key)
-    return condition.without(failed), pa.table(found | {"t" if target else "s": pa.array(chosen)})
+    return condition.without(failed), pa.table(found | {"t" if target else "s": integers(chosen)})
 
 
 def _possible(rows: pa.Table, parts: Sequence[Predicate]) -> npt.NDArray[np.int64]:
@@ -100,10 +101,10 @@ def _possible(rows: pa.Table, parts: Sequence[Predicate]) -> npt.NDArray[np.int6
     chosen = np.arange(rows.num_rows)
     for part in parts:
         try:
-            is_true = evaluate(part, rows if len(chosen) == rows.num_rows else rows.take(pa.array(chosen)))
+            is_true = evaluate(part, rows if len(chosen) == rows.num_rows else rows.take(integers(chosen)))
         except EvaluationFailed:
             break
-        chosen = chosen[np.asarray(pc.fill_null(is_true, False))]
+        chosen = chosen[booleans(pc.fill_null(is_true, FALSE_VALUE))]
     return chosen
 
 
@@ -177,7 +178,7 @@ def matching_pairs(
     for left, right in _candidates(condition, target_keys, source_keys):
         if others != TRUE and len(left):
             scope = pa.table(
-                {aliases[0]: relation(target.take(pa.array(left))), aliases[1]: relation(source.take(pa.array(right)))}
+                {aliases[0]: relation(target.take(integers(left))), aliases[1]: relation(source.take(integers(right)))}
             )
             hits = np.asarray(others_hold(condition, scope))
             left, right = left[hits], right[hits]
@@ -187,7 +188,7 @@ def matching_pairs(
 
 def others_hold(condition: Condition, scope: pa.Table) -> pa.ChunkedArray:
     """Return for pairs of rows with equal keys (as a column each) whether the rest of ON is true."""
-    return pc.fill_null(evaluate(condition.others, scope), False)
+    return pc.fill_null(evaluate(condition.others, scope), FALSE_VALUE)
 
 
 def _narrow(rows: pa.Table, names: set[str]) -> pa.Table:

@@ -205,8 +205,8 @@ def _bins(files: pa.Table, groups: Sequence[npt.NDArray[np.int64]], target: int)
 def _holey(files: pa.Table) -> npt.NDArray[np.bool_]:
     if "deletionVector" not in files.column_names:
         return np.zeros(len(files), dtype=bool)
-    gone = pc.fill_null(pc.struct_field(files["deletionVector"], ["cardinality"]), 0)
-    rows = pc.fill_null(num_records(files["stats"]), 0)
+    gone = pc.fill_null(pc.struct_field(files["deletionVector"], ["cardinality"]), scalar(0, pa.int32()))
+    rows = pc.fill_null(num_records(files["stats"]), scalar(0, pa.int64()))
     return numbers(gone) > numbers(rows) * _DELETED_SHARE
 
 

@@ -11,10 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import FALSE_VALUE, scalar
 from lake_core.delta.data_file import AddFile, change_rows
 from lake_core.delta.errors import AppendOnlyTable
 from lake_core.delta.features import is_active
-from lake_core.delta.numpy_arrays import mask, numbers
+from lake_core.delta.numpy_arrays import booleans, integers, mask, numbers
 from lake_core.delta.operations.assignment import Assignment, assign
 from lake_core.delta.scan import DataFiles, Scan, open_data_files
 from lake_core.delta.skipping import num_records
@@ -66,7 +67,7 @@ class RewriteTask:
         files, log = self.writer.files(), self.writer.change_files()
         changed = copied = 0
         for rows in self.files.batches(index):
-            hits = np.asarray(_hits(rows, self.predicate))
+            hits = booleans(_hits(rows, self.predicate))
             count = int(np.count_nonzero(hits))
             changed, copied = changed + count, copied + rows.num_rows - count
             if not count:
@@ -99,14 +100,14 @@ def overlaid(rows: pa.Table, hits: npt.NDArray[np.bool_], new: pa.Table) -> pa.T
         if pa.types.is_nested(old.type):
             indexes = np.arange(rows.num_rows)
             indexes[hits] = rows.num_rows + np.arange(new.num_rows)
-            columns.append(pa.chunked_array([*old.chunks, *column.chunks], old.type).take(pa.array(indexes)))
+            columns.append(pa.chunked_array([*old.chunks, *column.chunks], old.type).take(integers(indexes)))
         else:
             columns.append(pc.replace_with_mask(old, where, column.combine_chunks()))
     return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
 def _hits(rows: pa.Table, predicate: Predicate) -> pa.ChunkedArray:
-    return pc.fill_null(evaluate(predicate, rows), False)
+    return pc.fill_null(evaluate(predicate, rows), FALSE_VALUE)
 
 
 def logs_changes(snapshot: Snapshot) -> bool:
@@ -203,4 +204,4 @@ def rows_of(files: pa.Table) -> int | None:
 
 def sizes(files: pa.Table) -> int:
     """Return the total size of files in bytes."""
-    return int(np.nansum(numbers(pc.fill_null(files["size"], 0))))
+    return int(np.nansum(numbers(pc.fill_null(files["size"], scalar(0, pa.int64())))))
