@@ -21,14 +21,16 @@ _OWN_TYPES = {str: pa.string(), bytes: pa.binary(), bool: pa.bool_(), float: pa.
 
 
 def scalar(value: Any, kind: pa.DataType | None = None) -> pa.Scalar:
-    """Return a value as a scalar of a type. Without one, texts, bytes, booleans and floats have their own.
+    """Return a value as a scalar of a type. Without one, the value has the type that Arrow infers.
 
     Raises OverflowError for a number that the type cannot hold.
     """
     if value is None:
         return pa.nulls(1, pa.null() if kind is None else kind)[0]
     if kind is None:
-        kind = _OWN_TYPES[type(value)]
+        kind = _OWN_TYPES.get(type(value))
+    if kind is None:
+        return pa.scalar(value)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         data = value.encode() if isinstance(value, str) else bytes(value)
         return _of_buffers(kind, struct.pack("<ii", 0, len(data)), data)

@@ -22,6 +22,7 @@ from lake_core.clock import now_ms, system_clock
 from lake_core.delta.action import Metadata
 from lake_core.delta.commit_file import change_files, parse_run, read_commit_info, single_actions
 from lake_core.delta.commit_time import CommitTimes, Instant, parse_instant
+from lake_core.delta.data_file_reader import DataFiles
 from lake_core.delta.errors import (
     ChangeDataFeedDisabled,
     CorruptCommit,
@@ -34,7 +35,7 @@ from lake_core.delta.errors import (
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.numpy_arrays import booleans, mask
 from lake_core.delta.path import locate_all, same_paths
-from lake_core.delta.scan import DataFiles, chosen_columns, deleted_of_files
+from lake_core.delta.scan import chosen_columns, deleted_of_files
 from lake_core.delta.skipping import partition_table, skip
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.errors import NotFound

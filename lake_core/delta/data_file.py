@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from lake_core import runtime
 from lake_core.delta import partition_value
 from lake_core.delta.conform import relabelled
+from lake_core.delta.encodings import encodings
 from lake_core.delta.file_care import COLUMNS_WITH_NAN_HAVE_NO_BOUNDS
 from lake_core.delta.file_name import CHANGES_FOLDER, COMPRESSION, new_name
 from lake_core.delta.ordered_rows import in_order
@@ -218,15 +219,25 @@ class _OpenFile:
         self._store, self._key, self._partition_values, self._now = store, key, partition_values, now
         self._statistics = StatisticsCollector(leaves)
         self._sink = pa.BufferOutputStream()
-        self._writer = pq.ParquetWriter(
-            self._sink,
-            schema,
-            compression=COMPRESSION,
-            compression_level=COMPRESSION_LEVEL,
-            write_page_checksum=True,
-            write_statistics=bounded,
-        )
-        self._writer.add_key_value_metadata(COLUMNS_WITH_NAN_HAVE_NO_BOUNDS)
+        self._schema, self._bounded = schema, bounded
+        self._writer: pq.ParquetWriter | None = None
+
+    def _opened(self, rows: pa.Table) -> pq.ParquetWriter:
+        """Return the writer, whose encodings are those for the first rows."""
+        if self._writer is None:
+            chosen = encodings(rows)
+            self._writer = pq.ParquetWriter(
+                self._sink,
+                self._schema,
+                compression=COMPRESSION,
+                compression_level=COMPRESSION_LEVEL,
+                use_dictionary=chosen.dictionary,
+                column_encoding=chosen.deltas,
+                write_page_checksum=True,
+                write_statistics=self._bounded,
+            )
+            self._writer.add_key_value_metadata(COLUMNS_WITH_NAN_HAVE_NO_BOUNDS)
+        return self._writer
 
     @property
     def rows(self) -> int:
@@ -234,10 +245,10 @@ class _OpenFile:
 
     def write(self, rows: pa.Table) -> None:
         self._statistics.update(rows)
-        self._writer.write_table(rows)
+        self._opened(rows).write_table(rows)
 
     def close(self) -> AddFile:
-        self._writer.close()
+        self._opened(self._schema.empty_table()).close()
         body = self._sink.getvalue()
         # The store may have normalized the name, and the log must have the name in the store.
         key = self._store.put(self._key, memoryview(body), unique=True).key

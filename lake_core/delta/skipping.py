@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -148,6 +148,21 @@ def num_records(stats: pa.ChunkedArray) -> pa.Array:
     return pa.nulls(len(stats), pa.int64()) if parsed is None else parsed["numRecords"].combine_chunks()
 
 
+class Statistics(Protocol):
+    """The statistics of files, or of other parts of a table: one value for each."""
+
+    def get(self, kind: str, column: Column) -> pa.Array | None:
+        """Return `minValues`, `maxValues` or `nullCount` of a column, null where it is not known."""
+
+    def rows(self, column: Column) -> pa.Array | None:
+        """Return the numbers of rows that the statistics of a column are about."""
+
+
+def may_match_by_statistics(statistics: Statistics, predicate: Predicate, count: int) -> Mask:
+    """Return whether each of `count` parts of a table may hold a row for which the predicate is true."""
+    return _Skipper(pa.table({}), statistics, count).may_match(predicate)
+
+
 class _Statistics:
     """Statistics of the columns that a predicate names, parsed from their JSON in one go."""
 
@@ -190,7 +205,7 @@ class _Statistics:
 
 
 class _Skipper:
-    def __init__(self, partitions: pa.Table, statistics: _Statistics | None, rows: int) -> None:
+    def __init__(self, partitions: pa.Table, statistics: Statistics | None, rows: int) -> None:
         self._partitions, self._statistics, self._rows = partitions, statistics, rows
 
     def may_match(self, predicate: Predicate) -> Mask:
@@ -220,7 +235,7 @@ class _Skipper:
 class _StatisticsSkipper:
     """Finds, only from statistics, the files that may contain a row for which a leaf of a predicate is true."""
 
-    _statistics: _Statistics
+    _statistics: Statistics
     _rows: int
 
     def may_match(self, leaf: Predicate) -> Mask:

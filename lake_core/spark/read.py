@@ -20,8 +20,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lake_core.delta import DeltaTable
+from lake_core.delta.data_file_reader import data_file_missing
 from lake_core.delta.path import locate_all
-from lake_core.delta.scan import Scan, data_file_missing, plan_read
+from lake_core.delta.scan import Scan, plan_read
 from lake_core.delta.schema import schema_to_json
 from lake_core.delta.skipping import partition_table
 from lake_core.expression import quote_identifier

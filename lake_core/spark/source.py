@@ -17,12 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from lake_core.delta.scan import DataFiles, Scan, open_data_files
+from lake_core.delta.scan import Scan, open_data_files
 from lake_core.spark.executor import by_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lake_core.delta.data_file_reader import DataFiles
     from lake_core.expression import Predicate
 
 _FILES_PER_TASK = 32

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lake_core.delta.data_file import AddFile
+    from lake_core.delta.data_file_reader import DataFiles
     from lake_core.delta.operations.optimize import OptimizeTask
     from lake_core.delta.row_writer import RowWriter
-    from lake_core.delta.scan import DataFiles
 
 _MOST_TASKS = 10_000
 _HELD_BYTES = 64 << 20

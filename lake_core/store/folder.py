@@ -50,6 +50,10 @@ class FolderStore(ObjectStore):
         """Return the options of the store that holds the folder."""
         return self._inner.storage_options
 
+    def local_path(self, key: str) -> str | None:
+        """Return the path of the object's file, if the store that holds the folder has one."""
+        return self._inner.local_path(self._prefix + key)
+
     def sweep(self, before: float) -> int:
         """Delete nothing: the store that holds the folder sweeps for all."""
         return 0  # the temporary files of `inner` are not separated by folders

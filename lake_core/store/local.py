@@ -23,7 +23,7 @@ from lake_core.errors import (
     StoreUnavailable,
     UnsafeStore,
 )
-from lake_core.store.key import TEMPORARY_PREFIX, is_key
+from lake_core.store.key import TEMPORARY_PREFIX, check_key, is_key
 from lake_core.store.letter_case import check_case, ignores_case
 from lake_core.store.object_store import Bytes, ObjectBytes, ObjectMeta, ObjectStore, contiguous
 
@@ -81,6 +81,14 @@ class LocalStore(ObjectStore):
         return f"LocalStore({self._root!r})"
 
     # Reading
+
+    def local_path(self, key: str) -> str | None:
+        """Return the path of the object's file."""
+        try:
+            path = self._resolve(check_key(key))
+            return path if stat.S_ISREG(os.stat(path, follow_symlinks=False).st_mode) else None
+        except (OSError, InvalidKey):
+            return None
 
     def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
         with _translated(key, reading=True):

@@ -78,6 +78,11 @@ class ObjectFile(io.RawIOBase):
         return len(data)
 
 
+def is_read_at_once(size: int) -> bool:
+    """Return whether `open_object` reads an object of this size as a whole."""
+    return size <= _WHOLE
+
+
 def open_object(store: ObjectStore, key: str, size: int | None = None, tail: bytes = b"") -> pa.NativeFile:
     """Open an object as an Arrow input file, with `tail` instead of its last bytes.
 
@@ -85,7 +90,10 @@ def open_object(store: ObjectStore, key: str, size: int | None = None, tail: byt
     """
     if size is None:
         size = store.head(key).size
-    if size > _WHOLE:
+    if not is_read_at_once(size):
+        path = None if tail else store.local_path(key)
+        if path is not None:
+            return pa.OSFile(path)
         return pa.PythonFile(ObjectFile(store, key, size, tail), mode="r")
     body = store.get(key)
     return pa.BufferReader(bytes(body[: -len(tail)]) + tail if tail else body)

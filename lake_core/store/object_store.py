@@ -270,6 +270,13 @@ class ObjectStore(ABC):
         """Return a store that other processes can read these objects from, by the same keys."""
         return self
 
+    def local_path(self, key: str) -> str | None:
+        """Return the path of a local file that holds an object, for libraries that read files faster by themselves.
+
+        Return None if there is no such file.
+        """
+        return None
+
     def note_scan(self) -> None:  # noqa: B027 - without effect unless a state overrides it
         """Record that the caller has read the contents of the objects, so that a later change of them can conflict."""
 

@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lake_core.delta import DeltaTable
+from lake_core.delta.data_file_reader import DataFiles
 from lake_core.delta.errors import CorruptDataFile, DataFileMissing
-from lake_core.delta.scan import DataFiles, open_data_files, plan_scan
+from lake_core.delta.scan import open_data_files, plan_scan
 from lake_core.store import LocalStore, MemoryStore
 from tests.delta.tables import SCHEMA, rows
 

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 
 from lake_core.delta.action import Protocol
 from lake_core.delta.data_file import AddFile
+from lake_core.delta.data_file_reader import DataFiles
 from lake_core.delta.definition import new_metadata
 from lake_core.delta.errors import ConvertFailed, CorruptDataFile, SchemaMismatch, TableAlreadyExists
 from lake_core.delta.features import READER_VERSION, WRITER_VERSION, upgraded_for
 from lake_core.delta.log_segment import log_exists
 from lake_core.delta.partition_value import parse
 from lake_core.delta.path import encode_path
-from lake_core.delta.scan import DataFiles
 from lake_core.delta.schema import StructType, schema_from_arrow
 from lake_core.delta.schema_evolution import added
 from lake_core.delta.statistics import Leaf, StatisticsCollector, indexed_leaves

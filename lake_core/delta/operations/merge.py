@@ -38,7 +38,7 @@ from lake_core.delta.operations.merge_keys import check_keys
 from lake_core.delta.operations.merge_match import KeyValues, has_range, matching_pairs, numbered_keys, range_predicate
 from lake_core.delta.operations.rewrite import check_not_append_only, logs_changes, sizes
 from lake_core.delta.row_writer import RowWriter, row_writer
-from lake_core.delta.scan import DataFiles, Scan, open_data_files
+from lake_core.delta.scan import Scan, open_data_files
 from lake_core.delta.schema_evolution import evolved
 from lake_core.delta.skipping import partition_filter, skip
 from lake_core.delta.transaction import Operation
@@ -49,6 +49,7 @@ from lake_core.runner import run_here
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from lake_core.delta.data_file_reader import DataFiles
     from lake_core.delta.result import OperationResult
     from lake_core.delta.snapshot import Snapshot
 

@@ -19,8 +19,8 @@ from lake_core.expression import evaluate, store_assign
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lake_core.delta.data_file_reader import DataFiles
     from lake_core.delta.row_writer import RowWriter
-    from lake_core.delta.scan import DataFiles
 
 
 @dataclass(frozen=True, slots=True)

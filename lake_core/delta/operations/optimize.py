@@ -29,7 +29,7 @@ from lake_core.delta.operations.zorder import z_values
 from lake_core.delta.ordered_rows import in_order
 from lake_core.delta.row_rules import RowRules
 from lake_core.delta.row_writer import RowWriter
-from lake_core.delta.scan import DataFiles, Scan, files_of_partitions, open_data_files
+from lake_core.delta.scan import Scan, files_of_partitions, open_data_files
 from lake_core.delta.schema import resolve
 from lake_core.delta.skipping import num_records
 from lake_core.delta.statistics import leaf_values
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lake_core.delta.data_file import AddFile
+    from lake_core.delta.data_file_reader import DataFiles
     from lake_core.delta.snapshot import Snapshot
 
 DEFAULT_TARGET = 128 << 20

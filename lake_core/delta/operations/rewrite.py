@@ -17,7 +17,7 @@ from lake_core.delta.errors import AppendOnlyTable
 from lake_core.delta.features import is_active
 from lake_core.delta.numpy_arrays import booleans, integers, mask, numbers
 from lake_core.delta.operations.assignment import Assignment, assign
-from lake_core.delta.scan import DataFiles, Scan, open_data_files
+from lake_core.delta.scan import Scan, open_data_files
 from lake_core.delta.skipping import num_records
 from lake_core.delta.transaction import Operation
 from lake_core.expression import Predicate, columns, evaluate
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lake_core.delta.action import Metadata
+    from lake_core.delta.data_file_reader import DataFiles
     from lake_core.delta.row_writer import RowWriter
     from lake_core.delta.snapshot import Snapshot
     from lake_core.runner import Runner

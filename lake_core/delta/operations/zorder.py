@@ -21,7 +21,7 @@ from lake_core.delta.statistics import leaf_values
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lake_core.delta.scan import DataFiles
+    from lake_core.delta.data_file_reader import DataFiles
     from lake_core.runner import Runner
 
 Curve: TypeAlias = tuple[tuple[str, ...], ...]

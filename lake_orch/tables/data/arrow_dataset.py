@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 
 from lake_core import runtime
+from lake_core.delta.data_file_reader import DataFiles
 from lake_core.delta.file_care import may_hide_nan, needs_care
 from lake_core.delta.operations.rewrite import on_partitions_only
-from lake_core.delta.scan import DataFiles, Scan, open_data_files, plan_read
+from lake_core.delta.scan import Scan, open_data_files, plan_read
 from lake_core.expression import columns, is_pushable, to_arrow
 from lake_core.parquet_footer import read_tail, without_float_bounds
 from lake_core.store.object_file import open_object

@@ -1,0 +1,141 @@
+"""The row groups of a data file that may hold matching rows, by the statistics in its footer."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lake_core.arrow_scalar import scalar
+from lake_core.delta.numpy_arrays import integers
+from lake_core.delta.skipping import may_match_by_statistics
+from lake_core.hybrid_calendar import HybridCalendar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow.parquet as pq
+
+    from lake_core.expression import Column, Predicate
+
+_MOST_DICTIONARY = 1 << 20
+"""The bytes at which most writers end a dictionary."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """A row group of a file."""
+
+    number: int
+    first: int
+    """The number of its first row in the file."""
+    rows: int
+
+
+def row_groups(metadata: pq.FileMetaData) -> list[RowGroup]:
+    """List the row groups of a file."""
+    groups: list[RowGroup] = []
+    first = 0
+    for number in range(metadata.num_row_groups):
+        rows = metadata.row_group(number).num_rows
+        groups.append(RowGroup(number, first, rows))
+        first += rows
+    return groups
+
+
+def matching_row_groups(
+    metadata: pq.FileMetaData, predicate: Predicate, physical_paths: Mapping[tuple[str, ...], tuple[str, ...]]
+) -> list[RowGroup]:
+    """List the row groups that may hold a row for which a predicate is true.
+
+    Args:
+        metadata: The footer of the file.
+        predicate: The predicate, over columns of the table.
+        physical_paths: The path that data files have for each column of the predicate. Others are in no file.
+    """
+    groups = row_groups(metadata)
+    if len(groups) < 2 or HybridCalendar.of(metadata.metadata) is not None:
+        # The statistics in the log have said it of the whole file. Bounds of the hybrid calendar are other days.
+        return groups
+    keep = may_match_by_statistics(_FooterStatistics(metadata, physical_paths), predicate, len(groups))
+    return [group for group, may_match in zip(groups, keep, strict=True) if may_match]
+
+
+def encoded_texts(metadata: pq.FileMetaData, group: RowGroup, names: Sequence[str]) -> list[str]:
+    """List the columns of texts that are stored as indexes of a dictionary, as far as their size tells."""
+    found = []
+    wanted = set(names)
+    chunks = metadata.row_group(group.number)
+    for number in range(metadata.num_columns):
+        chunk = chunks.column(number)
+        if (
+            chunk.path_in_schema in wanted
+            and chunk.physical_type == "BYTE_ARRAY"
+            and str(metadata.schema.column(number).logical_type) == "String"
+            and chunk.has_dictionary_page
+            # Texts themselves would take more, apart from the dictionary.
+            and chunk.total_uncompressed_size < 3 * group.rows + _MOST_DICTIONARY
+        ):
+            found.append(chunk.path_in_schema)
+    return found
+
+
+class _FooterStatistics:
+    """The statistics of columns in a footer, one value a row group."""
+
+    def __init__(self, metadata: pq.FileMetaData, physical_paths: Mapping[tuple[str, ...], tuple[str, ...]]) -> None:
+        self._metadata = metadata
+        self._physical_paths = physical_paths
+        numbers = range(metadata.num_columns)
+        self._numbers = {metadata.schema.column(number).path: number for number in numbers}
+
+    def get(self, kind: str, column: Column) -> pa.Array | None:
+        """Return `minValues`, `maxValues` or `nullCount` of a column; None if nothing is known."""
+        path = self._physical_paths.get(column.path)
+        number = None if path is None else self._numbers.get(".".join(path))
+        if number is None:
+            return None
+        found = [self._metadata.row_group(group).column(number).statistics for group in self._groups]
+        if kind == "nullCount":
+            return _array([each.null_count if each is not None and each.has_null_count else None for each in found])
+        name = "min" if kind == "minValues" else "max"
+        values = []
+        for each in found:
+            try:
+                value = getattr(each, name) if each is not None and each.has_min_max else None
+                values.append(_bound(value, column.type))
+            except (OverflowError, ValueError):
+                values.append(scalar(None, column.type))
+        return pa.concat_arrays([pa.repeat(value, 1) for value in values])
+
+    def rows(self, column: Column) -> pa.Array:
+        """Return the number of rows."""
+        return _array([self._metadata.row_group(group).num_rows for group in self._groups])
+
+    @property
+    def _groups(self) -> range:
+        return range(self._metadata.num_row_groups)
+
+
+def _bound(value: Any, kind: pa.DataType) -> pa.Scalar:
+    """Return a bound as a value of the table's type, or null if the file's type is not a narrower one of its kind."""
+    types = pa.types
+    fits = (
+        (types.is_integer(kind) and type(value) is int)
+        or (types.is_floating(kind) and isinstance(value, float))
+        or (types.is_string(kind) and isinstance(value, str))
+        or (types.is_decimal(kind) and isinstance(value, Decimal))
+        or (types.is_date(kind) and type(value) is dt.date)
+        or (types.is_timestamp(kind) and type(value) is dt.datetime and (value.tzinfo is None) == (kind.tz is None))
+    )
+    return scalar(value if fits else None, kind)
+
+
+def _array(values: list[int | None]) -> pa.Array:
+    numbers = integers(np.array([0 if value is None else value for value in values], np.int64))
+    known = integers(np.array([value is not None for value in values], np.int8)).cast(pa.bool_())
+    return pa.compute.if_else(known, numbers, pa.nulls(1, pa.int64())[0])
