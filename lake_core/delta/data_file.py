@@ -42,6 +42,8 @@ HELD_BYTES = 256 << 20
 """Uncompressed Arrow bytes that a writer buffers over all partitions before it writes the largest one."""
 
 _WORTH_A_THREAD = 8 << 20
+_WRITERS = 8
+_MANY_FILES = 4
 _MANY_TUPLES = 1 << 40
 
 CHANGE_TYPE = "_change_type"
@@ -119,7 +121,7 @@ class DataFileWriter:
         self._written: list[AddFile] = []
         self._threads = threads
         self._pool: Executor | None = None
-        self._pending: deque[Future[AddFile]] = deque()
+        self._pending: deque[tuple[Future[AddFile], int]] = deque()
 
     def add(self, rows: pa.Table) -> None:
         """Add rows in the table's schema (with `_change_type`, for change data)."""
@@ -133,10 +135,11 @@ class DataFileWriter:
 
     def finish(self) -> list[AddFile]:
         """Write the buffered rows, and return all files written."""
+        many = len(self._held) >= _MANY_FILES
         for values in list(self._held):
-            self._flush(values)
+            self._flush(values, many=many)
         while self._pending:
-            self._written.append(self._pending.popleft().result())
+            self._written.append(self._pending.popleft()[0].result())
         self.close()
         return self._written
 
@@ -146,7 +149,7 @@ class DataFileWriter:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
-    def _flush(self, values: tuple[str | None, ...]) -> None:
+    def _flush(self, values: tuple[str | None, ...], *, many: bool = False) -> None:
         rows = pa.concat_tables(self._held.pop(values))
         size = self._bytes.pop(values)
         if self._partition_columns:
@@ -154,16 +157,20 @@ class DataFileWriter:
         pieces = max(1, round(size / self._target))
         step = -(-rows.num_rows // pieces)
         for start in range(0, rows.num_rows, step):
-            self._write_soon(rows.slice(start, step), values)
+            self._write_soon(rows.slice(start, step), values, many=many)
 
-    def _write_soon(self, rows: pa.Table, values: tuple[str | None, ...]) -> None:
-        if not self._threads or rows.nbytes < _WORTH_A_THREAD:
+    def _write_soon(self, rows: pa.Table, values: tuple[str | None, ...], *, many: bool) -> None:
+        size = rows.nbytes
+        if not self._threads or (size < _WORTH_A_THREAD and not many):
             self._written.append(self._write(rows, values))
             return
-        self._pool = self._pool or runtime.thread_pool(self._threads)
-        self._pending.append(self._pool.submit(self._write, rows, values))
-        while len(self._pending) > self._threads:
-            self._written.append(self._pending.popleft().result())
+        self._pool = self._pool or runtime.thread_pool(_WRITERS)
+        self._pending.append((self._pool.submit(self._write, rows, values), size))
+        # Large files keep the processors busy, and small ones wait for the store.
+        while len(self._pending) > _WRITERS or (
+            len(self._pending) > self._threads and sum(size for _, size in self._pending) > _WORTH_A_THREAD
+        ):
+            self._written.append(self._pending.popleft()[0].result())
 
     def _write(self, rows: pa.Table, values: tuple[str | None, ...]) -> AddFile:
         file = self._open(values, without_nan(rows))
