@@ -272,6 +272,8 @@ class DeltaFormat(DatasetFormat):
         snapshot = self.snapshot(state)
         if due or (snapshot.version and snapshot.version % checkpoint_interval(snapshot.metadata.configuration) == 0):
             write_checkpoint(snapshot, now_ms(lambda: now), derived_root)
+            # Otherwise a process that goes on would replay ever more commits.
+            self._keep(state.url(), snapshot.on_checkpoint(derived_root))
 
     def reachable(self, state: ObjectStore, since: int | None) -> Sizes:
         """Return the data files, deletion vectors and change files of the versions from `since` on."""

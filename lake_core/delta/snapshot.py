@@ -180,11 +180,11 @@ class Snapshot:
             _domains=_latest_domains([*self._domains, *domains]),
         )
 
-    def on_checkpoint(self) -> Snapshot:
-        """Return the same snapshot based on the checkpoint of its version, which was just written."""
+    def on_checkpoint(self, store: ObjectStore | None = None) -> Snapshot:
+        """Return the same snapshot based on the checkpoint of its version, which was just written to a store."""
         return replace(
             self,
-            _checkpoint=Checkpoint(self.store, CheckpointFiles(self.version, (checkpoint_key(self.version),))),
+            _checkpoint=Checkpoint(store or self.store, CheckpointFiles(self.version, (checkpoint_key(self.version),))),
             _runs=(),
         )
 
