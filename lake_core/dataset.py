@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from lake_core.errors import LakeError
@@ -23,9 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
     from datetime import datetime
+    from importlib.metadata import EntryPoint
 
 FORMATS = "lake_core.formats"
 """The entry point group in which formats register their classes: name → a class without arguments."""
+
+MOST_ROWS = 1_000_000
+"""The most rows of a dataset that are read to compare two states of it, by default."""
 
 
 class UnknownFormat(LakeError):
@@ -500,6 +503,8 @@ class ApplyContext:
 @cache
 def _format_classes() -> dict[str, EntryPoint]:
     """Return where the classes of the installed formats are. They are loaded when they are needed: some import much."""
+    from importlib.metadata import entry_points  # takes longer than the rest of this module
+
     return {point.name: point for point in entry_points(group=FORMATS)}
 
 

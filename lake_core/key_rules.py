@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -64,4 +63,6 @@ class KeyRule(Protocol):
 @cache
 def key_rules() -> Sequence[KeyRule]:
     """List the rules that are installed, one each a process."""
+    from importlib.metadata import entry_points
+
     return tuple(point.load()() for point in sorted(entry_points(group=KEY_RULES), key=lambda point: point.name))

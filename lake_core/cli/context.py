@@ -14,12 +14,13 @@ from lake_core.cli.output import Output
 from lake_core.delta.errors import InvalidProperty
 from lake_core.delta.properties import duration_ms
 from lake_core.errors import CredentialsInUrl, LakeError
-from lake_core.lake import Lake
 from lake_core.lake.errors import Conflict, LakeNotFound
 from lake_core.lake.lake_format import FORMAT_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from lake_core.lake import Lake
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -81,6 +82,8 @@ class Context:
 
     def open(self) -> Lake:
         """Open the lake of the command. Raises LakeNotFound with a message for the command line."""
+        from lake_core.lake import Lake  # not needed to show help
+
         try:
             return Lake.open(self.location, storage_options=self.storage_options)
         except LakeNotFound:

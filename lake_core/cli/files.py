@@ -14,10 +14,8 @@ import click
 from lake_core.cli.context import Context, command
 from lake_core.cli.names import Location, LocationParam, Ref, TablePath
 from lake_core.dataset import dataset_format
-from lake_core.delta import DeltaTable
 from lake_core.errors import AlreadyExists, InvalidKey, LakeError, NotFound
 from lake_core.lake.errors import DatasetExists
-from lake_core.lake.session.importing import references
 from lake_core.lake.state.claims import is_claimed
 from lake_core.lake.state.dataset_record import dataset_above
 from lake_core.lake.state.view import RESERVED
@@ -248,6 +246,8 @@ def import_(
         if source.kind != "files":
             session.check_free(path_in_lake)
         if source.kind == "delta":
+            from lake_core.delta import DeltaTable
+
             DeltaTable.open(FolderStore(lake.repository.root, path_in_lake))
         prefix, target = _prefixes(lake, source, to)
         changed = source.kind != "files" or _check_files(lake, session, prefix, target)
@@ -389,6 +389,8 @@ def _check_files(lake: Lake, session: Session, prefix: str, target: str) -> bool
 
     Raises AlreadyExists for other files at their keys, InvalidKey.
     """
+    from lake_core.lake.session.importing import references
+
     existing = dict(session.view.list(target))
     changed = False
     for key, item in references(session, prefix, target):

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import click
 
-from lake_core.cli import files, lakefs, maintenance, refs, sessions
-from lake_core.cli.context import Context, OptionsFirst, command, parse_options, parse_pairs, storage_option
-from lake_core.cli.lakefs import import_repository
-from lake_core.cli.pool import pool
-from lake_core.cli.sql import sql
-from lake_core.cli.table import table
-from lake_core.lake import Lake
-from lake_core.lake.errors import LakeAlreadyExists
-from lake_core.readable import count_of
+from lake_core.cli.context import Context, parse_options, storage_option
+from lake_core.cli.lazy_commands import LazyCommand, LazyCommands
 
 _EPILOG = """
 Environment: LAKE_URL and LAKE_STORAGE_OPTIONS (NAME=VALUE, several separated by spaces) set the options;
@@ -22,7 +15,57 @@ Exit codes: 0 success, 1 refused or failed, 2 wrong usage, 3 conflict, 4 problem
 """
 
 
-@click.group(cls=OptionsFirst, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
+_COMMANDS = {
+    "adopt": LazyCommand("lake_core.cli.maintenance", "adopt", "Add commits of another client to main."),
+    "branch": LazyCommand("lake_core.cli.refs", "branch", "List, create and delete branches."),
+    "cat": LazyCommand("lake_core.cli.files", "cat", "Print the content of a plain file of a ref."),
+    "checkout": LazyCommand("lake_core.cli.maintenance", "checkout", "Complete the checkout of main."),
+    "cherry-pick": LazyCommand(
+        "lake_core.cli.sessions", "cherry_pick", "Apply the changes of a commit to another branch."
+    ),
+    "diff": LazyCommand("lake_core.cli.refs", "diff", "Show the differences between two refs."),
+    "doctor": LazyCommand("lake_core.cli.maintenance", "doctor", "Check that the store does what a lake requires."),
+    "drop": LazyCommand("lake_core.cli.files", "drop", "Drop a table, arrays or a pool."),
+    "export": LazyCommand(
+        "lake_core.cli.lakefs", "export", "Export the lake as a lakeFS repository to the empty folder or bucket TARGET."
+    ),
+    "gc": LazyCommand(
+        "lake_core.cli.maintenance",
+        "gc",
+        "Delete unreachable objects: those that no branch, tag, session or retained commit reaches.",
+    ),
+    "head": LazyCommand(
+        "lake_core.cli.files", "head", "Show the first rows of a table, or the first records of a pool."
+    ),
+    "import": LazyCommand("lake_core.cli.files", "import_", "Import files that are in the lake's folder."),
+    "init": LazyCommand("lake_core.cli.lakes", "init", "Create a lake."),
+    "log": LazyCommand("lake_core.cli.refs", "log", "List the commits of a ref, newest first."),
+    "ls": LazyCommand("lake_core.cli.files", "ls", "List folders, tables, pools, arrays and plain files of a ref."),
+    "merge": LazyCommand("lake_core.cli.sessions", "merge", "Merge a ref into a branch."),
+    "pool": LazyCommand("lake_core.cli.pool", "pool", "Load records of any shape into pools, and maintain pools."),
+    "publish": LazyCommand("lake_core.cli.sessions", "publish", "Publish a shared session."),
+    "release": LazyCommand("lake_core.cli.maintenance", "release", "Remove a dataset from the lake."),
+    "revert": LazyCommand("lake_core.cli.sessions", "revert", "Undo the changes of a commit."),
+    "session": LazyCommand("lake_core.cli.sessions", "session", "List, open, abandon and fork shared sessions."),
+    "show": LazyCommand("lake_core.cli.refs", "show", "Show the metadata and changes of a commit."),
+    "sql": LazyCommand("lake_core.cli.sql", "sql", "Query the tables of a ref in DuckDB's SQL."),
+    "status": LazyCommand("lake_core.cli.lakes", "status", "Show a summary of the lake."),
+    "table": LazyCommand("lake_core.cli.table", "table", "Look at a Delta table, and maintain it."),
+    "tag": LazyCommand("lake_core.cli.refs", "tag", "List, create and delete tags."),
+    "upgrade": LazyCommand(
+        "lake_core.cli.maintenance", "upgrade", "Upgrade the lake to the format version of this release."
+    ),
+    "verify": LazyCommand(
+        "lake_core.cli.maintenance",
+        "verify",
+        "Check that all reachable objects exist, with the sizes that the lake and its datasets record.",
+    ),
+}
+
+
+@click.group(
+    cls=LazyCommands, commands=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG
+)
 @click.option(
     "--lake",
     "url",
@@ -45,84 +88,3 @@ def main(ctx: click.Context, url: str | None, options: tuple[str, ...], as_json:
     context.url = url
     context.output.as_json = as_json
     context.storage_options |= parse_options(options)
-
-
-@main.command()
-@click.argument("url", metavar="[ROOT]", required=False)
-@click.option(
-    "--profile",
-    type=click.Choice(["small", "lakefs"]),
-    default="small",
-    show_default=True,
-    help="The size of the ranges of commit trees.",
-)
-@click.option("--exist-ok", is_flag=True, help="Do not fail if the lake already exists.")
-@click.option(
-    "--from-lakefs",
-    is_flag=True,
-    help="Convert the lakeFS repository whose storage namespace is ROOT. Run `lakectl refs-dump` first.",
-)
-@click.option(
-    "--rename", multiple=True, metavar="NAME=NEW", help="A new name for a branch or tag of lakeFS; may be repeated."
-)
-@click.option(
-    "--external", multiple=True, metavar="URL", help="A location of objects that lakeFS imported; may be repeated."
-)
-@command
-def init(
-    context: Context,
-    url: str | None,
-    profile: str,
-    exist_ok: bool,
-    from_lakefs: bool,
-    rename: tuple[str, ...],
-    external: tuple[str, ...],
-) -> None:
-    """Create a lake. It is created in ROOT, else in the folder of --lake, else in the working directory."""
-    location = url or context.url or "."
-    if from_lakefs:
-        import_repository(context, location, parse_pairs(rename, "--rename"), external)
-        return
-    if rename or external:
-        raise click.UsageError("--rename and --external are for a lakeFS repository: add --from-lakefs")
-    try:
-        lake = Lake.create(
-            location,
-            storage_options=context.storage_options,
-            profile=profile,  # type: ignore[arg-type]
-            exist_ok=exist_ok,
-        )
-    except LakeAlreadyExists:
-        raise LakeAlreadyExists(f"a lake already exists at {location}: use it as it is, or pass --exist-ok") from None
-    context.output.show({"url": lake.url, "id": lake.id}, f"A lake at {lake.url}")
-
-
-@main.command()
-@command
-def status(context: Context) -> None:
-    """Show a summary of the lake."""
-    lake = context.open()
-    glance = lake.status()
-    datasets = lake.list_datasets()
-    lines = [f"lake       {glance.url}"]
-    lines += [f"branch     {name:20} {commit[:12]}" for name, commit in sorted(glance.branches.items())]
-    lines += [f"dataset    {record.path:40} {record.format}" for record in datasets]
-    failed = len(lake.list_sessions()) - glance.sessions
-    kept = f", {failed} failed and kept: see `lake session list`" if failed else ""
-    lines += [f"sessions   {glance.sessions} open{kept}"]
-    behind = glance.pending_checkout
-    if behind:
-        lines += [f"{count_of(len(behind), 'commit')} published, not yet checked out (run `lake checkout`):"]
-        lines += [f"           {commit[:12]}" for commit in behind]
-    context.output.show({"status": glance, "datasets": datasets}, "\n".join(lines))
-
-
-for each in (
-    *(refs.log, refs.show, refs.diff, refs.branch, refs.tag),
-    *(files.ls, files.cat, files.head, files.import_, files.drop, sql, table, pool),
-    *(sessions.session, sessions.publish, sessions.merge, sessions.revert, sessions.cherry_pick),
-    lakefs.export,
-    *(maintenance.gc, maintenance.checkout, maintenance.adopt, maintenance.release),
-    *(maintenance.verify, maintenance.doctor, maintenance.upgrade),
-):
-    main.add_command(each)

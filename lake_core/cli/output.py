@@ -5,18 +5,18 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
+import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
 
 
 @dataclasses.dataclass(slots=True)
@@ -24,7 +24,8 @@ class Output:
     """The output of a command, and its format."""
 
     as_json: bool = False
-    errors: Console = dataclasses.field(default_factory=lambda: Console(stderr=True))
+    errors: Console | None = None
+    """The terminal of standard error, if there is one. By default it is looked for."""
     patience: float = 2.0
     """Seconds after which a command shows that it is still running."""
     _sign_of_life: SignOfLife | None = None
@@ -35,14 +36,24 @@ class Output:
 
         The line goes to standard error, and only if that is a terminal.
         """
-        if not self.errors.is_terminal:
+        terminal = self._terminal()
+        if terminal is None:
             yield
             return
-        self._sign_of_life = SignOfLife(self.errors, command, self.patience)
+        self._sign_of_life = SignOfLife(terminal, command, self.patience)
         try:
             yield
         finally:
             self.settle()
+
+    def _terminal(self) -> Console | None:
+        """Return the terminal of standard error."""
+        if self.errors is None and not sys.stderr.isatty() and "FORCE_COLOR" not in os.environ:
+            return None  # most commands of scripts: rich need not be imported
+        from rich.console import Console
+
+        console = self.errors or Console(stderr=True)
+        return console if console.is_terminal else None
 
     def settle(self) -> None:
         """Remove the line of `waiting`, before anything else is printed."""
@@ -72,12 +83,17 @@ class Output:
         if len(rows) > _MOST_LAID_OUT:
             click.echo("\n".join(_aligned(rows, columns)))
             return
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        is_terminal = Console().is_terminal
         table = Table(box=None, header_style="bold", pad_edge=False)
         for column in columns:
             table.add_column(column, overflow="fold")
         for row in rows:
             table.add_row(*(Text(cell_text(row.get(column))) for column in columns))
-        Console(soft_wrap=not _is_terminal(), width=None if _is_terminal() else 200).print(table)
+        Console(soft_wrap=not is_terminal, width=None if is_terminal else 200).print(table)
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Any]:
@@ -86,24 +102,27 @@ class Output:
         Progress is shown on a terminal's standard error only.
         """
         self.settle()
-        console = self.errors
-        if not console.is_terminal:
+        terminal = self._terminal()
+        if terminal is None:
             yield lambda phase, count: None
             return
-        with Progress(
-            SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True
-        ) as shown:
+        with _progress(terminal) as shown:
             task = shown.add_task(what)
             yield lambda phase, count: shown.update(task, description=f"{what}: {phase} {count}")
+
+
+def _progress(terminal: Console) -> Progress:
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    return Progress(*columns, console=terminal, transient=True)
 
 
 class SignOfLife:
     """A line on a terminal with the command and how long it has been running. It appears after some seconds."""
 
     def __init__(self, console: Console, text: str, patience: float) -> None:
-        self._progress = Progress(
-            SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True
-        )
+        self._progress = _progress(console)
         self._progress.add_task(text, total=None)
         self._lock, self._ended = threading.Lock(), False
         self._timer = threading.Timer(patience, self._begin)
@@ -129,13 +148,11 @@ _MOST_LAID_OUT = 1000
 
 def _aligned(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Iterator[str]:
     texts = [[column, *(cell_text(row.get(column)) for row in rows)] for column in columns]
+    from rich.cells import cell_len, set_cell_size
+
     widths = [max(map(cell_len, column)) for column in texts]
     for line in zip(*texts, strict=True):
         yield "  ".join(set_cell_size(text, width) for text, width in zip(line, widths, strict=True)).rstrip()
-
-
-def _is_terminal() -> bool:
-    return Console().is_terminal
 
 
 def cell_text(value: Any) -> str:

@@ -10,13 +10,14 @@ from lake_core.cli.context import Context, command
 from lake_core.cli.differences import comparison_lines, comparison_rows
 from lake_core.cli.names import Ref, TablePath
 from lake_core.cli.output import date_text
+from lake_core.dataset import MOST_ROWS
 from lake_core.lake.errors import InvalidRef
-from lake_core.lake.publish.comparison import MOST_ROWS, Comparison
 from lake_core.lake.refs.commit_record import changed_datasets
 
 if TYPE_CHECKING:
     from lake_core.graveler import Commit
     from lake_core.lake import Lake
+    from lake_core.lake.publish.comparison import Comparison
 
 _FIELDS = ("datasets", "at")
 """The keys of a commit's metadata that the lake uses itself. They are not shown as metadata."""
@@ -101,6 +102,8 @@ def _one_line(commit: Commit) -> str:
 
 def _against_parent(lake: Lake, commit: Commit, *, most_rows: int = MOST_ROWS, sample: int = 0) -> Comparison:
     if not commit.parents:
+        from lake_core.lake.publish.comparison import Comparison
+
         return Comparison((), ())
     return lake.compare(commit.parents[0], commit.id, sample=sample, most_rows=most_rows)
 

@@ -7,8 +7,17 @@ version.
 
 from __future__ import annotations
 
-from lake_core.delta.action import Metadata, Protocol
-from lake_core.delta.result import OperationResult
-from lake_core.delta.table import DeltaTable
+from typing import TYPE_CHECKING
+
+from lake_core.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from lake_core.delta.action import Metadata, Protocol
+    from lake_core.delta.result import OperationResult
+    from lake_core.delta.table import DeltaTable
 
 __all__ = ["DeltaTable", "Metadata", "OperationResult", "Protocol"]
+
+__getattr__ = lazy_exports(
+    __name__, {"DeltaTable": "table", "Metadata": "action", "OperationResult": "result", "Protocol": "action"}
+)

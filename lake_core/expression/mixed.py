@@ -13,13 +13,13 @@ import pyarrow as pa
 from sqlglot import exp
 
 from lake_core.expression.bind import CLOCK_WORDS, OPERATORS, Binder
+from lake_core.expression.bind_predicate import bind_predicate
 from lake_core.expression.coercion import spark_name
 from lake_core.expression.errors import InvalidExpression
 from lake_core.expression.functions import ALIASES, FUNCTIONS, compare
 from lake_core.expression.junction import any_of
 from lake_core.expression.leaf import LeafBinder
 from lake_core.expression.name import KnownNames, is_column, parts_of
-from lake_core.expression.parse import bind_predicate
 from lake_core.expression.sql import parse_sql, too_deep
 from lake_core.expression.tree import NULL, And, Cast, Column, Expression, Literal, Not, Operator, Predicate, operands
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlglot import exp
-
-from lake_core.expression.bind import Binder
 from lake_core.expression.errors import InvalidExpression
-from lake_core.expression.junction import all_of, any_of
-from lake_core.expression.leaf import LeafBinder, NoLeaf
-from lake_core.expression.name import Names
-from lake_core.expression.sql import parse_sql, too_deep
-from lake_core.expression.tree import Expression, Predicate, negated
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from lake_core.expression.tree import Expression, Predicate
+
+# The parser takes longer to import than most tables take to open, so only text that is parsed waits for it.
 
 
 def parse_expression(text: str, schema: pa.Schema, *, relations: bool = False, now: int | None = None) -> Expression:
@@ -34,6 +30,10 @@ def parse_expression(text: str, schema: pa.Schema, *, relations: bool = False, n
         InvalidExpression: The text does not parse, calls a function that is not supported, or combines types that
             cannot be combined.
     """
+    from lake_core.expression.bind import Binder
+    from lake_core.expression.name import Names
+    from lake_core.expression.sql import parse_sql, too_deep
+
     tree = parse_sql(text)
     try:
         return Binder(text, Names(text, schema, relations=relations), now).bind(tree)
@@ -53,6 +53,12 @@ def parse_predicate(text: str, schema: pa.Schema, *, relations: bool = False, no
     decimals are compared exactly, whatever the literal's type. Floats are compared as doubles: a FLOAT column is equal
     to `0.1F`, not to `0.1`. Raises InvalidExpression.
     """
+    from lake_core.expression.bind import Binder
+    from lake_core.expression.bind_predicate import bind_predicate
+    from lake_core.expression.leaf import LeafBinder
+    from lake_core.expression.name import Names
+    from lake_core.expression.sql import parse_sql, too_deep
+
     tree = parse_sql(text)
     names = Names(text, schema, relations=relations)
     binder = Binder(text, names, now)
@@ -69,6 +75,14 @@ def parse_known(text: str, schema: pa.Schema) -> list[Predicate]:
     If one of them is not true for a row, the row does not match the whole predicate. Raises InvalidExpression for text
     that does not parse.
     """
+    from sqlglot import exp
+
+    from lake_core.expression.bind import Binder
+    from lake_core.expression.bind_predicate import bind_predicate
+    from lake_core.expression.leaf import LeafBinder
+    from lake_core.expression.name import Names
+    from lake_core.expression.sql import parse_sql
+
     tree = parse_sql(text)
     names = Names(text, schema, relations=False, exact=True)
     binder = Binder(text, names, None)
@@ -80,26 +94,3 @@ def parse_known(text: str, schema: pa.Schema) -> list[Predicate]:
         except (InvalidExpression, RecursionError):
             continue
     return predicates
-
-
-def bind_predicate(node: exp.Expr, leaves: LeafBinder, expressions: Binder) -> Predicate:
-    """Bind a node of the parser to a predicate, of leaves where possible. Raises InvalidExpression, RecursionError."""
-    match node:
-        case exp.Paren(this=inner):
-            return bind_predicate(inner, leaves, expressions)
-        case exp.And():
-            return all_of([bind_predicate(part, leaves, expressions) for part in node.flatten()])
-        case exp.Or():
-            return any_of([bind_predicate(part, leaves, expressions) for part in node.flatten()])
-        case exp.Not(this=inner):
-            return negated(bind_predicate(inner, leaves, expressions))
-    try:
-        return leaves.bind(node)
-    except InvalidExpression as error:
-        try:
-            condition = expressions.condition(node)
-        except InvalidExpression as other:
-            raise (other if isinstance(error, NoLeaf) else error) from None
-        if not isinstance(error, NoLeaf):
-            expressions.explain_mismatch(node, error)
-        return condition

@@ -14,15 +14,12 @@ from urllib.parse import quote
 
 from lake_core import runtime
 from lake_core.clock import Clock, aware
+from lake_core.dataset import MOST_ROWS
 from lake_core.graveler import Commit, Graveler
 from lake_core.journal import Action, Add, Journal, State
 from lake_core.lake.errors import FolderInUse, InvalidRef, LakeAlreadyExists
 from lake_core.lake.lake_format import check_no_repository, create_format, create_origin, read_format
-from lake_core.lake.lakefs.repository_import import read_repository, write_refs
-from lake_core.lake.maintenance import LakeMaintenance
 from lake_core.lake.publish.checkout import is_checked_out, pending_checkout
-from lake_core.lake.publish.comparison import MOST_ROWS, ChangedKey, Comparison, changed_keys, compare_states
-from lake_core.lake.publish.merge import MergePreview, cherry_pick, merge, preview_merge, revert
 from lake_core.lake.refs.branches import create_branch, create_tag, delete_branch, delete_tag
 from lake_core.lake.refs.commit_archive import COMMIT_ARCHIVE
 from lake_core.lake.refs.commit_record import check_metadata, commit_value
@@ -32,23 +29,26 @@ from lake_core.lake.refs.refs_state import RefsState, check_name
 from lake_core.lake.refs.revision import resolve, resolve_commit
 from lake_core.lake.refs.session_record import FAILED, OPEN, Batch, SessionRecord
 from lake_core.lake.repository import CONFIG, REFS, Repository
-from lake_core.lake.session.generations import generations, published_batches
 from lake_core.lake.session.private_session import Session, SessionOptions
 from lake_core.lake.session.session_name import session_name
 from lake_core.lake.session.session_state import DEFAULT_EXPIRY
-from lake_core.lake.session.shared_session import SharedOptions, SharedSession, open_shared
 from lake_core.lake.settings import LakeSettings
 from lake_core.lake.state.addresses import external_location
 from lake_core.store import ObjectStore, store_at
 
+# What only some methods need is imported by them: a program that opens a lake must not wait for the rest.
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from lake_core.delta import DeltaTable
     from lake_core.icechunk import DatasetRepository
+    from lake_core.lake.maintenance import LakeMaintenance
+    from lake_core.lake.publish.comparison import ChangedKey, Comparison
+    from lake_core.lake.publish.merge import MergePreview
     from lake_core.lake.publish.published import Published
     from lake_core.lake.publish.tree_update import MergeStrategy
+    from lake_core.lake.session.shared_session import SharedSession
     from lake_core.lake.state.dataset_record import DatasetRecord
     from lake_core.lake.state.state_store import StateStore
     from lake_core.pool import Pool
@@ -146,6 +146,8 @@ class Lake:
         root = store_at(namespace, storage_options)
         if cls.exists(root) and not read_format(root).origin:
             raise LakeAlreadyExists(f"a lake exists at {root.url()}: open it with Lake.open")
+        from lake_core.lake.lakefs.repository_import import read_repository, write_refs
+
         locations = [external_location(url) for url in external]
         repository = read_repository(root, "main", rename=rename or {}, progress=progress)
         create_origin(root, repository.manifest)
@@ -305,6 +307,8 @@ class Lake:
             SessionClosed: The session has ended.
             ValueError: `metadata` has keys that the lake writes itself.
         """
+        from lake_core.lake.session.shared_session import SharedOptions, open_shared
+
         check_metadata(message, metadata)
         isolation = isolation or self.settings.isolation
         options = SharedOptions(branch, id, expires_in, isolation, message, metadata or {}, renew, owner)
@@ -317,6 +321,8 @@ class Lake:
 
         Pass the `epoch` of the process that opened it; the default is the current one. Raises SessionNotFound.
         """
+        from lake_core.lake.session.shared_session import SharedSession
+
         return SharedSession(self._repository, self._repository.refs().session(id), epoch=epoch)
 
     def list_sessions(self, *, include_ended: bool = False) -> list[SessionRecord]:
@@ -330,10 +336,14 @@ class Lake:
 
         Raises BatchesGone if a generation was published too long ago.
         """
+        from lake_core.lake.session.generations import published_batches
+
         return published_batches(self._repository.refs(), id)
 
     def list_generations(self, id: str) -> list[SessionRecord]:
         """List the generations of a session that was opened with `renew=True`, oldest first."""
+        from lake_core.lake.session.generations import generations
+
         refs = self._repository.refs()
         return [replace(record, batches=refs.batches(record)) for record in generations(refs, id).values()]
 
@@ -400,11 +410,15 @@ class Lake:
 
         Raises Conflict, NothingToApply, RefNotFound, ContentGone, Collected.
         """
+        from lake_core.lake.publish.merge import merge
+
         refs = self._repository.refs()
         return merge(self._repository, self._commit(ref, refs), ref, into, message, strategy, squash=squash)
 
     def preview_merge(self, ref: str, *, into: str = "main", strategy: MergeStrategy | None = None) -> MergePreview:
         """Return what `merge` would do now, and write nothing. Raises what `merge` raises."""
+        from lake_core.lake.publish.merge import preview_merge
+
         refs = self._repository.refs()
         return preview_merge(self._repository, self._commit(ref, refs), ref, into, strategy)
 
@@ -417,6 +431,8 @@ class Lake:
 
         Raises Conflict, NothingToApply, ContentGone, Collected.
         """
+        from lake_core.lake.publish.merge import revert
+
         refs = self._repository.refs()
         return revert(self._repository, self._commit(commit, refs), branch, parent, message)
 
@@ -428,6 +444,8 @@ class Lake:
 
         Raises Conflict, NothingToApply, ContentGone, Collected.
         """
+        from lake_core.lake.publish.merge import cherry_pick
+
         refs = self._repository.refs()
         return cherry_pick(self._repository, self._commit(commit, refs), onto, parent, message)
 
@@ -466,6 +484,8 @@ class Lake:
         repository = self._repository
         revision = resolve(repository.refs(), repository.journal, ref)
         if isinstance(revision, SessionRecord):
+            from lake_core.lake.session.shared_session import SharedSession
+
             return SharedSession(
                 repository, revision, on_read=None if on_read is None else partial(on_read, revision.base)
             )
@@ -519,6 +539,8 @@ class Lake:
 
         Only the parts of the trees that differ are read. Raises RefNotFound.
         """
+        from lake_core.lake.publish.comparison import changed_keys
+
         return changed_keys(self.at(before), self.at(after), prefix)
 
     def compare(
@@ -529,6 +551,8 @@ class Lake:
         Rows are counted exactly if the changed files of a table hold at most `most_rows`. The result shows up to
         `sample` of the rows that each table gained and lost.
         """
+        from lake_core.lake.publish.comparison import compare_states
+
         return compare_states(self.at(before), self.at(after), prefix=prefix, sample=sample, most_rows=most_rows)
 
     def status(self) -> Status:
@@ -545,6 +569,8 @@ class Lake:
     @property
     def maintenance(self) -> LakeMaintenance:
         """Return the maintenance of the lake: checkout, garbage collection, verification, export, adoption."""
+        from lake_core.lake.maintenance import LakeMaintenance
+
         return LakeMaintenance(self._repository)
 
     @property

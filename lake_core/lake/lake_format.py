@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from lake_core import runtime
 from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed
-from lake_core.graveler import LAKEFS, SMALL_RANGES, Profile
 from lake_core.lake.errors import FolderInUse, LakeAlreadyExists, LakeNotFound, UnsupportedLake
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from lake_core.graveler import Profile
     from lake_core.store import ObjectStore
 
 FORMAT_KEY = "_lake/format.json"
@@ -28,7 +28,7 @@ VERSION = 3
 """The version of lakes that are created. Version 2 has the batches of a session in its record, version 1 all commits in
 each snapshot of the refs journal."""
 _READABLE = (1, 2, VERSION)
-_PROFILES = {"small": SMALL_RANGES, "lakefs": LAKEFS}
+_PROFILES = ("small", "lakefs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,9 @@ class LakeFormat:
     @property
     def ranges(self) -> Profile:
         """Return the parameters that divide trees into ranges."""
-        return _PROFILES[self.profile]
+        from lake_core.graveler import LAKEFS, SMALL_RANGES  # with numpy, which no other parameter needs
+
+        return LAKEFS if self.profile == "lakefs" else SMALL_RANGES
 
 
 def check_no_repository(store: ObjectStore) -> None:

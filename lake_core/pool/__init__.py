@@ -14,11 +14,30 @@ encode. `zng` is the binary format of values, `zson` their text, `ndjson` the pa
 
 from __future__ import annotations
 
-from lake_core.pool.commit import Commit
-from lake_core.pool.config import BranchConfig, Order, PoolConfig
-from lake_core.pool.data_object import DataObject
-from lake_core.pool.lake import PoolLake
-from lake_core.pool.pool import Pool
-from lake_core.pool.scan import Scan
+from typing import TYPE_CHECKING
+
+from lake_core.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from lake_core.pool.commit import Commit
+    from lake_core.pool.config import BranchConfig, Order, PoolConfig
+    from lake_core.pool.data_object import DataObject
+    from lake_core.pool.lake import PoolLake
+    from lake_core.pool.pool import Pool
+    from lake_core.pool.scan import Scan
 
 __all__ = ["BranchConfig", "Commit", "DataObject", "Order", "Pool", "PoolConfig", "PoolLake", "Scan"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "BranchConfig": "config",
+        "Commit": "commit",
+        "DataObject": "data_object",
+        "Order": "config",
+        "Pool": "pool",
+        "PoolConfig": "config",
+        "PoolLake": "lake",
+        "Scan": "scan",
+    },
+)

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from lake_core.dataset import DatasetComparison
     from lake_core.lake.state.state_store import StateStore
 
-MOST_ROWS = 1_000_000
-"""The most rows of a dataset that are read to compare two states of it."""
-
 
 @dataclass(frozen=True, slots=True)
 class ChangedKey:

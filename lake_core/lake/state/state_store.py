@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import fsspec
-from fsspec import AbstractFileSystem
-
 from lake_core.errors import InvalidKey
 from lake_core.lake.errors import DatasetNotFound
 from lake_core.lake.state.dataset_record import DatasetRecord, dataset_above, dataset_path
@@ -18,6 +15,8 @@ from lake_core.store.folder import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from fsspec import AbstractFileSystem
 
     from lake_core.clock import AwareClock
     from lake_core.delta import DeltaTable
@@ -126,6 +125,8 @@ class StateStore(ObjectStore):
 
     def filesystem(self) -> AbstractFileSystem:
         """Return a `LakeFileSystem` whose paths are this store's keys, for libraries that take fsspec file systems."""
+        import fsspec
+
         return fsspec.get_filesystem_class("lake")(state=self)
 
     def gather(self, *calls: Callable[[], Any]) -> tuple[Any, ...]:
