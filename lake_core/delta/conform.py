@@ -137,7 +137,11 @@ def _in_microseconds(array: pa.Array) -> pa.Array:
 def _in_microsecond(leaf: pa.Array) -> pa.Array:
     if not pa.types.is_timestamp(leaf.type) or leaf.type.unit != "ns":
         return leaf
-    return pc.floor_temporal(leaf, unit="microsecond").cast(pa.timestamp("us", leaf.type.tz))
+    # Arrow's floor_temporal overflows at the least nanoseconds.
+    moments = leaf.cast(pa.int64())
+    quotients = pc.divide(moments, 1000)  # rounded towards zero
+    floors = pc.subtract(quotients, pc.greater(pc.multiply(quotients, 1000), moments).cast(pa.int64()))
+    return floors.cast(pa.timestamp("us", leaf.type.tz))
 
 
 def _check_struct(data: list[pa.Field], table: list[pa.Field], path: str) -> None:
