@@ -218,6 +218,15 @@ def plain(rows: pa.Table) -> pa.Table:
     )
 
 
+def convert_exactly(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return a column in another type. Fields of structs are matched by name, ignoring case; missing ones are null.
+
+    Raises ArrowInvalid for a value that is not the same in that type, ArrowNotImplementedError for types without a
+    conversion.
+    """
+    return pa.chunked_array([_convert(chunk, kind) for chunk in column.chunks], kind)
+
+
 def relabelled(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return rows under the names of another schema of the same shape, at every level."""
     if rows.schema.equals(schema, check_metadata=True):
@@ -266,7 +275,26 @@ def _convert(array: pa.Array, kind: pa.DataType, *, by_position: bool = False) -
     if types.is_timestamp(kind) and types.is_timestamp(source):
         # The zone is only a label of an instant: only the unit is converted, and this must be exact.
         return array.cast(pa.timestamp(kind.unit, source.tz)).cast(kind)
-    return array.cast(kind)
+    return _unrounded(array, array.cast(kind))
+
+
+def _unrounded(array: pa.Array, converted: pa.Array) -> pa.Array:
+    """Return converted values. Raises ArrowInvalid if Arrow rounded one, as it does in silence for these types."""
+    source, kind = array.type, converted.type
+    may_round = (
+        (pa.types.is_floating(source) and pa.types.is_floating(kind) and kind.bit_width < source.bit_width)
+        or (pa.types.is_floating(source) and pa.types.is_decimal(kind))
+        or (pa.types.is_decimal(source) and pa.types.is_floating(kind))
+    )
+    if not may_round:
+        return converted
+    is_same = pc.equal(converted.cast(source, safe=False), array)
+    if pa.types.is_floating(source):
+        is_same = pc.or_(is_same, pc.is_nan(array))
+    rounded = array.filter(pc.invert(is_same))
+    if len(rounded):
+        raise pa.ArrowInvalid(f"{rounded[0]} would be rounded")
+    return converted
 
 
 def _matching_fields(source: pa.StructType, kind: pa.StructType, by_position: bool) -> list[int | None]:
