@@ -52,6 +52,20 @@ def cast_rows(
     return rows.cast(expected, name)
 
 
+def check_names(data: pa.Schema, schema: pa.Schema, name: str, declared_by: str) -> None:
+    """Raise DefinitionMismatch for a column that a schema does not have by exactly this name, or that comes twice."""
+    count = Counter(data.names)
+    other = [column for column in count if column not in schema.names]
+    twice = [column for column in count if count[column] > 1]
+    if other or twice:
+        differences = [f"it has {', '.join(other)} too"] * bool(other)
+        differences += [f"it has {', '.join(twice)} several times"] * bool(twice)
+        raise DefinitionMismatch(
+            f"{name} does not have the columns that {declared_by} declares: {'; '.join(differences)}. "
+            "Nothing was written"
+        )
+
+
 def _differences(data: Sequence[pa.Field], table: Sequence[pa.Field], path: str) -> list[str]:
     """Return what keeps columns, or the fields of a struct, from being cast."""
     names = {child.name.lower() for child in table}
