@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from lake_core.delta.errors import ConstraintViolation, CorruptDataFile, SchemaMismatch
 from lake_core.delta.schema import DataType, arrow_type, is_zoneless, schema_from_arrow, type_from_arrow, zoneless
+from lake_core.exact_cast import cast_exactly
 from lake_core.nested_arrays import leaf_types, map_leaves, rebased
 
 if TYPE_CHECKING:
@@ -275,26 +276,7 @@ def _convert(array: pa.Array, kind: pa.DataType, *, by_position: bool = False) -
     if types.is_timestamp(kind) and types.is_timestamp(source):
         # The zone is only a label of an instant: only the unit is converted, and this must be exact.
         return array.cast(pa.timestamp(kind.unit, source.tz)).cast(kind)
-    return _unrounded(array, array.cast(kind))
-
-
-def _unrounded(array: pa.Array, converted: pa.Array) -> pa.Array:
-    """Return converted values. Raises ArrowInvalid if Arrow rounded one, as it does in silence for these types."""
-    source, kind = array.type, converted.type
-    may_round = (
-        (pa.types.is_floating(source) and pa.types.is_floating(kind) and kind.bit_width < source.bit_width)
-        or (pa.types.is_floating(source) and pa.types.is_decimal(kind))
-        or (pa.types.is_decimal(source) and pa.types.is_floating(kind))
-    )
-    if not may_round:
-        return converted
-    is_same = pc.equal(converted.cast(source, safe=False), array)
-    if pa.types.is_floating(source):
-        is_same = pc.or_(is_same, pc.is_nan(array))
-    rounded = array.filter(pc.invert(is_same))
-    if len(rounded):
-        raise pa.ArrowInvalid(f"{rounded[0]} would be rounded")
-    return converted
+    return cast_exactly(array, kind)
 
 
 def _matching_fields(source: pa.StructType, kind: pa.StructType, by_position: bool) -> list[int | None]:
