@@ -17,6 +17,7 @@ from lake_core.txn import Txn
 from lake_orch.errors import DefinitionMismatch, FilesGone, InvalidDefinition, UnsupportedData
 from lake_orch.landing_zone.json_lines import PACKINGS, moments_as_text, read_json
 from lake_orch.landing_zone.ledger import BatchRecord, Ledger
+from lake_orch.landing_zone.rounded_numbers import check_csv
 from lake_orch.landing_zone.zone import FoundFile, LandingZone, file_of
 from lake_orch.tables.casting import cast_rows, check_names
 from lake_orch.tables.rows.arrow import ArrowRows
@@ -195,10 +196,18 @@ class LandedBatch:
         return unified
 
     def to_arrow(self, *, format: Any = None, schema: pa.Schema | None = None) -> pa.Table:
-        """Read the rows. Raises what `dataset` raises."""
+        """Read the rows.
+
+        Raises what `dataset` raises, and UnsupportedData for whole numbers in CSV that would be rounded as floats.
+        """
+        import pyarrow.dataset as ds
+
         dataset = self.dataset(format=format, schema=schema)
         with self._telling():
-            return dataset.to_table()
+            rows = dataset.to_table()
+            if schema is None and isinstance(getattr(dataset, "format", None), ds.CsvFileFormat):
+                check_csv(dataset, rows)
+            return rows
 
     def _format(self) -> str:
         names = {_format_of(file.key) for file in self.files}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lake_core.nested_arrays import map_leaf_types
+from lake_orch.landing_zone.rounded_numbers import check_json
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -32,7 +33,7 @@ def read_json(filesystem: AbstractFileSystem, path: str, format: Any, schema: pa
         text = source.read()
     if not text or text.isspace():
         return (schema or pa.schema([])).empty_table()
-    return pa_json.read_json(
+    rows = pa_json.read_json(
         pa.BufferReader(text),
         read_options=None if options is None else options.read_options,
         parse_options=pa_json.ParseOptions(
@@ -41,6 +42,9 @@ def read_json(filesystem: AbstractFileSystem, path: str, format: Any, schema: pa
             unexpected_field_behavior="infer",
         ),
     )
+    if schema is None:
+        check_json(text, rows)
+    return rows
 
 
 def moments_as_text(schema: pa.Schema) -> pa.Schema:

@@ -156,3 +156,32 @@ def test_a_file_that_cannot_be_parsed_is_told(tmp_path: Path, name: str) -> None
     (tmp_path / name).write_text('id,b\n1\n{"id": 1}\n')
     with pytest.raises(UnsupportedData, match=r"batch 1 of landing zone 'landing' cannot be read"):
         batch_of(tmp_path).to_arrow()
+
+
+LARGE = 2**53 + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "column"),
+    [
+        ("1.csv", f"a,b\n1,1.5\n2,{LARGE}\n", "b"),
+        ("1.csv", f"a,b\n1,{2**64 - 1}\n", "b"),
+        ("1.json", f'{{"a": {{"b": [1.5, {LARGE}]}}}}\n', "a.b.element"),
+        ("1.json", f'{{"a": {2**64 - 1}}}\n\n{{"a": 1}}\n', "a"),
+        ("1.json", f'{{"a": -{10**400}}}\n', "a"),
+    ],
+)
+def test_a_whole_number_is_not_rounded(tmp_path: Path, name: str, text: str, column: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UnsupportedData, match=f"column '{column}' has .* would be rounded"):
+        batch_of(tmp_path).to_arrow()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("1.csv", f"a,b\n{LARGE},1e300\n1,{2**60}\n"), ("1.json", f'{{"a": {LARGE}, "b": 1e300}}\n{{"b": {2**60}}}')],
+)
+def test_other_large_numbers_are_read(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    found = batch_of(tmp_path).to_arrow()
+    assert (found["a"][0].as_py(), found["b"].to_pylist()) == (LARGE, [1e300, 2.0**60])
