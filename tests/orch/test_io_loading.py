@@ -367,6 +367,23 @@ def test_frames_that_are_no_tables(frame: Any, match: str) -> None:
         to_rows(frame, "x")
 
 
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([[], [("a", 1)], None], pa.map_(pa.string(), pa.int64())),
+        ([[(1, "x"), (2, None)]], pa.map_(pa.int64(), pa.string())),
+        ([[(1, 2), (1, 3)]], pa.list_(pa.list_(pa.int64()))),
+        ([[(0.5, 1.0), (1.5, 2.0)]], pa.list_(pa.list_(pa.float64()))),
+        ([[(1, 2)], [(1, 2, 3)]], pa.list_(pa.list_(pa.int64()))),
+    ],
+)
+def test_pairs_of_different_keys_are_maps(values: list[Any], kind: pa.DataType) -> None:
+    rows = to_rows(pd.DataFrame({"m": values}), "x").data
+    assert rows.schema.field("m").type == kind
+    as_lists = [value if value is None or pa.types.is_map(kind) else list(map(list, value)) for value in values]
+    assert rows["m"].to_pylist() == as_lists
+
+
 def test_dates_and_times_of_one_kind_are_a_column() -> None:
     records = [{"d": DAY, "t": NOON}, {"d": DAY, "t": NOON}]
     other_zone = NOON_UTC.astimezone(timezone(timedelta(hours=2)))

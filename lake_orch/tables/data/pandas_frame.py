@@ -103,10 +103,8 @@ def _with_maps(frame: Any) -> Any:
         if dtype.kind != "O":
             continue
         column = frame.iloc[:, number]
-        first = next((item for item in column if item is not None), None)
-        if not (
-            isinstance(first, list) and first and all(isinstance(pair, tuple) and len(pair) == 2 for pair in first)
-        ):
+        first = next((item for item in column if item is not None and not _is_empty(item)), None)
+        if first is None or not _is_map(first) or not all(item is None or _is_map(item) for item in column):
             continue
         pairs = [pair for item in column if item is not None for pair in item]
         kind = pa.map_(pa.array([key for key, _ in pairs]).type, pa.array([value for _, value in pairs]).type)
@@ -117,3 +115,15 @@ def _with_maps(frame: Any) -> Any:
     for number, column in maps.items():
         copied.isetitem(number, column)
     return copied
+
+
+def _is_empty(item: Any) -> bool:
+    return isinstance(item, list) and not item
+
+
+def _is_map(item: Any) -> bool:
+    """Return whether an object may be a map: pairs of different keys. Pairs of floats are points."""
+    if not isinstance(item, list) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in item):
+        return False
+    keys = [key for key, _ in item]
+    return not any(isinstance(key, float | list | dict) for key in keys) and len(set(keys)) == len(keys)
