@@ -705,6 +705,7 @@ CHANGED = [
     (2**53 + 1, pa.int64(), pa.float64()),
     (2**63 - 1, pa.int64(), pa.float64()),
     (2**31, pa.int64(), pa.int32()),
+    (1000, pa.int64(), pa.decimal128(5, 2)),
     (dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC), pa.timestamp("us", "UTC"), pa.date32()),
 ]
 KEPT = [
@@ -712,6 +713,7 @@ KEPT = [
     (Decimal("1.50"), pa.decimal128(5, 2), pa.decimal128(5, 1), Decimal("1.5")),
     (Decimal("1.10"), pa.decimal128(5, 2), pa.float64(), 1.1),
     (2**60, pa.int64(), pa.float64(), 2.0**60),
+    (7, pa.int64(), pa.decimal128(5, 2), Decimal("7.00")),
     (dt.datetime(2024, 1, 1, tzinfo=dt.UTC), pa.timestamp("us", "UTC"), pa.date32(), dt.date(2024, 1, 1)),
 ]
 
