@@ -10,8 +10,10 @@ def cast_exactly(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return values of a leaf type in another one.
 
     Arrow's own cast rounds floats to shorter floats and to decimals, and decimals to floats, in silence, and refuses
-    integers that a float or a decimal holds exactly. Raises ArrowInvalid for a value that is not the same in the new type,
-    ArrowNotImplementedError for types without a cast.
+    integers that a float or a decimal holds exactly.
+
+    Raises ArrowInvalid for a value that is not the same in the new type, ArrowNotImplementedError for types without a
+    cast.
     """
     source, types = array.type, pa.types
     if types.is_integer(source) and types.is_decimal(kind):
