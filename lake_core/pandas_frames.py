@@ -13,7 +13,11 @@ def to_frame(rows: pa.Table) -> Any:
     pandas has no missing value in a column of `int64`. Arrow makes floats of such a column by default, which rounds
     integers beyond 2**53. Here it is a column of the nullable type, such as `Int64`, and a list or record with a
     missing integer holds Python integers. Columns of integers without a missing value have numpy's types.
+
+    Every column of the rows is one of the frame, and the index is the default one: what pandas once noted in the rows'
+    schema about an index is not asked, because the rows may be others, and more or fewer.
     """
+    rows = rows.replace_schema_metadata(None)
     holed = [
         number for number, column in enumerate(rows.columns) if column.null_count and pa.types.is_integer(column.type)
     ]

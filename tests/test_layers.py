@@ -21,11 +21,12 @@ _GROUND = (
     "lake_core.txn",
     "lake_core.runner",
     "lake_core.nested_arrays",
+    "lake_core.exact_cast",
     "lake_core.hybrid_calendar",
     "lake_core.pandas_frames",
     "lake_core.parquet_rows",
 )
-_FOUNDATION = (*_GROUND, "lake_core.dataset", "lake_core.key_rules", "lake_core.store")
+_FOUNDATION = (*_GROUND, "lake_core.dataset", "lake_core.key_rules", "lake_core.store", "lake_core.parquet_footer")
 _TREE = ("lake_core.journal", "lake_core.graveler")
 _FORMATS = ("lake_core.delta", "lake_core.icechunk", "lake_core.pool")
 _LAKE_WINGS = (
@@ -92,8 +93,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.graveler": (*_FOUNDATION, "lake_core.journal"),
     "lake_core.key_rules": (),
     "lake_core.nested_arrays": (),
+    "lake_core.exact_cast": (),
     "lake_core.hybrid_calendar": ("lake_core.errors", "lake_core.nested_arrays"),
     "lake_core.pandas_frames": (),
+    "lake_core.parquet_footer": ("lake_core.store",),
     "lake_core.parquet_rows": ("lake_core.hybrid_calendar", "lake_core.nested_arrays"),
     "lake_core.zarr_arrays": ("lake_core.key_rules",),
     "lake_core.lake": (*_FOUNDATION, *_TREE, *(f"lake_core.lake.{wing}" for wing in _LAKE_WINGS)),

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from lake_core.arrow_scalar import scalar
 from lake_core.delta.errors import ConstraintViolation, CorruptDataFile, SchemaMismatch
 from lake_core.delta.schema import DataType, arrow_type, is_zoneless, schema_from_arrow, type_from_arrow, zoneless
+from lake_core.exact_cast import cast_exactly
 from lake_core.nested_arrays import leaf_types, map_leaves, rebased
 
 if TYPE_CHECKING:
@@ -152,7 +153,11 @@ def _in_microseconds(array: pa.Array) -> pa.Array:
 def _in_microsecond(leaf: pa.Array) -> pa.Array:
     if not pa.types.is_timestamp(leaf.type) or leaf.type.unit != "ns":
         return leaf
-    return pc.floor_temporal(leaf, unit="microsecond").cast(pa.timestamp("us", leaf.type.tz))
+    # Arrow's floor_temporal overflows at the least nanoseconds.
+    moments = leaf.cast(pa.int64())
+    quotients = pc.divide(moments, 1000)  # rounded towards zero
+    floors = pc.subtract(quotients, pc.greater(pc.multiply(quotients, 1000), moments).cast(pa.int64()))
+    return floors.cast(pa.timestamp("us", leaf.type.tz))
 
 
 def _check_struct(data: list[pa.Field], table: list[pa.Field], path: str) -> None:
@@ -229,6 +234,15 @@ def plain(rows: pa.Table) -> pa.Table:
     )
 
 
+def convert_exactly(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return a column in another type. Fields of structs are matched by name, ignoring case; missing ones are null.
+
+    Raises ArrowInvalid for a value that is not the same in that type, ArrowNotImplementedError for types without a
+    conversion.
+    """
+    return pa.chunked_array([_convert(chunk, kind) for chunk in column.chunks], kind)
+
+
 def relabelled(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return rows under the names of another schema of the same shape, at every level."""
     if rows.schema.equals(schema, check_metadata=True):
@@ -277,7 +291,7 @@ def _convert(array: pa.Array, kind: pa.DataType, *, by_position: bool = False) -
     if types.is_timestamp(kind) and types.is_timestamp(source):
         # The zone is only a label of an instant: only the unit is converted, and this must be exact.
         return array.cast(pa.timestamp(kind.unit, source.tz)).cast(kind)
-    return array.cast(kind)
+    return cast_exactly(array, kind)
 
 
 def _matching_fields(source: pa.StructType, kind: pa.StructType, by_position: bool) -> list[int | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.exact_cast import cast_exactly
 from lake_core.expression.cast import cast_array, castable
 from lake_core.expression.coercion import TIMESTAMP, TIMESTAMP_NTZ, is_number, spark_name
 from lake_core.expression.errors import EvaluationFailed, InvalidExpression
@@ -21,13 +22,17 @@ def check_assignable(source: pa.DataType, target: pa.DataType, name: str, *, fil
         raise InvalidExpression(f"{spark_name(source)} cannot be assigned to {name} ({spark_name(target)}); cast it")
 
 
-def store_assign(array: pa.ChunkedArray, target: pa.DataType, *, fill: bool = False) -> pa.ChunkedArray:
+def store_assign(
+    array: pa.ChunkedArray, target: pa.DataType, *, fill: bool = False, exact: bool = False
+) -> pa.ChunkedArray:
     """Convert the values to `target`. `fill` is as in `check_assignable`.
 
-    Raises InvalidExpression for types that cannot be assigned, and EvaluationFailed for a value that overflows.
+    Spark cuts the fractions of numbers, and the times of days; with `exact` such a value is an error.
+
+    Raises InvalidExpression for types that cannot be assigned, and EvaluationFailed for a value that does not fit.
     """
     check_assignable(array.type, target, "a column", fill=fill)
-    return pa.chunked_array([_assigned(chunk, target) for chunk in array.chunks], target)
+    return pa.chunked_array([_assigned(chunk, target, exact) for chunk in array.chunks], target)
 
 
 def fields_by_name(source: pa.StructType, target: pa.StructType) -> list[int | None]:
@@ -65,7 +70,7 @@ def _assignable(source: pa.DataType, target: pa.DataType, fill: bool) -> bool:
     return False
 
 
-def _assigned(array: pa.Array, target: pa.DataType) -> pa.Array:
+def _assigned(array: pa.Array, target: pa.DataType, exact: bool) -> pa.Array:
     if array.type == target:
         return array
     if pa.types.is_null(array.type):
@@ -74,30 +79,45 @@ def _assigned(array: pa.Array, target: pa.DataType) -> pa.Array:
         # `flatten` makes children null where their struct is null, so values below a null are not checked.
         parts = array.flatten()
         children = [
-            pa.nulls(len(array), child.type) if number is None else _assigned(parts[number], child.type)
+            pa.nulls(len(array), child.type) if number is None else _assigned(parts[number], child.type, exact)
             for number, child in zip(fields_by_name(array.type, target), target, strict=True)
         ]
         return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())
     if pa.types.is_list(target):
-        return _list(array, target)
+        return _list(array, target, exact)
     if pa.types.is_map(target):
         # A map has the same layout as a list of its entries.
         entries = pa.list_(pa.struct([array.type.key_field, array.type.item_field]))
         entry_lists = pa.list_(pa.struct([target.key_field, target.item_field]))
-        assigned = _assigned(array.cast(entries), entry_lists)
+        assigned = _assigned(array.cast(entries), entry_lists, exact)
         keys, items = assigned.values.flatten()
         return pa.MapArray.from_arrays(assigned.offsets, keys, items, target, mask=array.is_null())
-    return cast_array(array, target)
+    return _exactly(array, target) if exact else cast_array(array, target)
 
 
-def _list(array: pa.Array, target: pa.DataType) -> pa.Array:
+def _exactly(array: pa.Array, target: pa.DataType) -> pa.Array:
+    is_day = pa.types.is_timestamp(array.type) and pa.types.is_date(target)
+    if not is_day and not (is_number(array.type) and is_number(target)):
+        return cast_array(array, target)
+    try:
+        if is_day and not pc.all(pc.equal(pc.floor_temporal(array, unit="day"), array)).as_py():
+            raise pa.ArrowInvalid("a time of the day would be cut off")
+        return cast_array(array, target) if is_day else cast_exactly(array, target)
+    except pa.ArrowInvalid as error:
+        raise EvaluationFailed(
+            f"a {spark_name(array.type)} of the source is not the same as {spark_name(target)}: {error}. Cast the "
+            "column of the source, or name the columns and their values in the merge"
+        ) from None
+
+
+def _list(array: pa.Array, target: pa.DataType, exact: bool) -> pa.Array:
     sizes = pc.fill_null(pc.list_value_length(array), 0)
     ends = pc.cumulative_sum(sizes)
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
     try:
         # `flatten` leaves out values below a null.
         return pa.ListArray.from_arrays(
-            offsets, _assigned(array.flatten(), target.value_type), type=target, mask=array.is_null()
+            offsets, _assigned(array.flatten(), target.value_type, exact), type=target, mask=array.is_null()
         )
     except pa.ArrowException as error:
         raise EvaluationFailed(f"a list cannot be assigned to {target}: {error}") from None

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from fsspec import AbstractFileSystem
 
+from lake_core.delta.conform import convert_exactly
 from lake_core.parquet_rows import is_read_by_arrow, stream_parquet
 from lake_core.txn import Txn
-from lake_orch.errors import FilesGone, InvalidDefinition, UnsupportedData
+from lake_orch.errors import DefinitionMismatch, FilesGone, InvalidDefinition, UnsupportedData
+from lake_orch.landing_zone.json_lines import PACKINGS, moments_as_text, read_json
 from lake_orch.landing_zone.ledger import BatchRecord, Ledger
+from lake_orch.landing_zone.rounded_numbers import check_csv
 from lake_orch.landing_zone.zone import FoundFile, LandingZone, file_of
+from lake_orch.tables.casting import cast_rows, check_names
+from lake_orch.tables.rows.arrow import ArrowRows
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -28,7 +34,7 @@ _FORMATS = {
     "arrow": "ipc",
     "feather": "ipc",
 }
-_PACKED = (".gz", ".bz2", ".zst", ".lz4")
+_DECLARED_BY = "the schema of the landing zone"
 
 
 @dataclass(frozen=True)
@@ -86,31 +92,91 @@ class LandedBatch:
     def dataset(self, *, format: Any = None, schema: pa.Schema | None = None) -> ds.Dataset:
         """Open the rows lazily. The schema is that of all files together, if none is given.
 
-        Files of Parquet with int96 or dates of the hybrid calendar, which Spark writes, are read into memory.
+        Files are read into memory if Arrow's reader would read other rows: Parquet with int96 or dates of the hybrid
+        calendar, which Spark writes; JSON, whose columns only the last line tells; and files whose types are not those
+        of the schema. Values are cast to it only exactly.
 
         `format` is parquet, csv, json, ipc, or a format of `pyarrow.dataset`. By default, the extension decides.
 
-        Raises UnsupportedData if the types of a column differ, or the spelling of its name.
+        Raises UnsupportedData if a file cannot be read, has a column that the schema lacks, has values that the schema
+        does not fit, or, without a schema, if the types of a column or the spelling of its name differ.
         """
         import pyarrow.dataset as ds  # slow to import
 
         format = format or self._format()
-        # A fragment keeps the footer that it has read.
+        with self._telling():
+            plain, tables = self._opened(format, schema)
+            if schema is None:
+                # By default Arrow takes the columns of the first file, and leaves out those that only others have.
+                schema = self._unified([*(file.physical_schema for file in plain), *(rows.schema for rows in tables)])
+            paths = [fragment.path for fragment in plain]
+            lazy = [ds.dataset(paths, format=format, schema=schema, filesystem=self.filesystem)] if paths else []
+            # Structs may lack fields, which a dataset of rows in memory would refuse.
+            read = [ds.dataset(_in_types_of(schema, rows)) for rows in tables]
+            return ds.dataset([*lazy, *read], schema=schema) if read else lazy[0]
+
+    def _opened(self, format: Any, schema: pa.Schema | None) -> tuple[list[ds.Fragment], list[pa.Table]]:
+        """Return the files that are left to Arrow's reader, and the rows of the others."""
+        import pyarrow.dataset as ds
+
+        if format == "json" or isinstance(format, ds.JsonFileFormat):
+            return [], [self._json_rows(path, format, schema) for path in self.paths]
         files = ds.dataset(self.paths, format=format, schema=schema, filesystem=self.filesystem)
-        fragments = list(files.get_fragments())
-        careful = [
-            fragment.path
-            for fragment in fragments
-            if isinstance(fragment, ds.ParquetFileFragment) and not is_read_by_arrow(fragment.metadata)
-        ]
-        plain = [fragment for fragment in fragments if fragment.path not in careful]
-        in_memory = [ds.dataset(stream_parquet(self.filesystem.open(path)).read_all()) for path in careful]
+        plain, tables = [], []
+        # A fragment keeps the footer that it has read.
+        for file in files.get_fragments():
+            is_parquet = isinstance(file, ds.ParquetFileFragment)
+            if is_parquet and not is_read_by_arrow(file.metadata):
+                rows = stream_parquet(self.filesystem.open(file.path)).read_all()
+                tables.append(self._fitted(file.path, rows, schema))
+            elif schema is None or self._is_plain(file, schema):
+                plain.append(file)
+            else:
+                tables.append(self._fitted(file.path, file.to_table(file.physical_schema), schema))
+        return plain, tables
+
+    def _json_rows(self, path: str, format: Any, schema: pa.Schema | None) -> pa.Table:
         if schema is None:
-            # By default Arrow takes the columns of the first file, and leaves out those that only others have.
-            schema = self._unified([*(file.physical_schema for file in plain), *(table.schema for table in in_memory)])
-        paths = [fragment.path for fragment in plain]
-        lazy = [ds.dataset(paths, format=format, schema=schema, filesystem=self.filesystem)] if paths else []
-        return lazy[0] if not in_memory else ds.dataset([*lazy, *in_memory], schema=schema)
+            return read_json(self.filesystem, path, format, None)
+        text = moments_as_text(schema)
+        rows = self._fitted(path, read_json(self.filesystem, path, format, text), text)
+        return _in_types_of(schema, rows)
+
+    def _is_plain(self, file: ds.Fragment, schema: pa.Schema) -> bool:
+        """Return whether a file has only columns of the schema. Raises DefinitionMismatch for a CSV that has others."""
+        import pyarrow.dataset as ds
+
+        found = file.physical_schema
+        if isinstance(file.format, ds.CsvFileFormat):
+            # Its columns have the schema's types, which Arrow reads their text as.
+            check_names(found, schema, self._name_of(file.path), _DECLARED_BY)
+            return True
+        kinds = {child.name: child.type for child in schema}
+        return len(set(found.names)) == len(found.names) and all(kinds.get(each.name) == each.type for each in found)
+
+    def _fitted(self, path: str, rows: pa.Table, schema: pa.Schema | None) -> pa.Table:
+        """Return the rows of a file in the types of the schema. Columns may be missing. Raises DefinitionMismatch."""
+        if schema is None:
+            return rows
+        optional = frozenset(name.lower() for name in schema.names)
+        fitted: pa.Table = cast_rows(
+            ArrowRows(rows), schema, self._name_of(path), optional, declared_by=_DECLARED_BY
+        ).data
+        return fitted
+
+    def _name_of(self, path: str) -> str:
+        return path.removeprefix(self.root).strip("/")
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Turn errors about the content of files into UnsupportedData."""
+        try:
+            yield
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, DefinitionMismatch) as error:
+            raise UnsupportedData(
+                f"batch {self.number} of landing zone {self.zone.name!r} cannot be read: {error}. Correct the file, "
+                "name the types by schema=, or read the batch by a function of your own, read="
+            ) from None
 
     def _unified(self, schemas: Sequence[pa.Schema]) -> pa.Schema:
         name = f"batch {self.number} of landing zone {self.zone.name!r}"
@@ -130,8 +196,18 @@ class LandedBatch:
         return unified
 
     def to_arrow(self, *, format: Any = None, schema: pa.Schema | None = None) -> pa.Table:
-        """Read the rows."""
-        return self.dataset(format=format, schema=schema).to_table()
+        """Read the rows.
+
+        Raises what `dataset` raises, and UnsupportedData for whole numbers in CSV that would be rounded as floats.
+        """
+        import pyarrow.dataset as ds
+
+        dataset = self.dataset(format=format, schema=schema)
+        with self._telling():
+            rows = dataset.to_table()
+            if schema is None and isinstance(getattr(dataset, "format", None), ds.CsvFileFormat):
+                check_csv(dataset, rows)
+            return rows
 
     def _format(self) -> str:
         names = {_format_of(file.key) for file in self.files}
@@ -143,8 +219,15 @@ class LandedBatch:
         return str(names.pop())
 
 
+def _in_types_of(schema: pa.Schema, rows: pa.Table) -> pa.Table:
+    """Return the columns of rows in the types that a schema has for their names. Raises ArrowInvalid."""
+    fields = [schema.field(name) for name in rows.column_names]
+    columns = [convert_exactly(column, child.type) for column, child in zip(rows.columns, fields, strict=True)]
+    return pa.Table.from_arrays(columns, names=rows.column_names)
+
+
 def _format_of(key: str) -> str | None:
-    for packed in _PACKED:
+    for packed in PACKINGS:
         key = key.removesuffix(packed)
     return _FORMATS.get(key.rpartition(".")[2].lower())
 

@@ -28,10 +28,8 @@ def as_utc(rows: Rows, table: pa.Schema | None) -> Rows:
     In a Spark DataFrame only whole columns are converted, not nested fields.
     """
     table_types = {} if table is None else {child.name.lower(): child.type for child in table}
-    types = {child.name: _utc(child.type) for child in rows.schema if table_types.get(child.name.lower()) != child.type}
-    changed = {
-        child.name: types[child.name] for child in rows.schema if types.get(child.name, child.type) != child.type
-    }
+    types = {child.name: _utc(child.type, table_types.get(child.name.lower())) for child in rows.schema}
+    changed = {child.name: types[child.name] for child in rows.schema if types[child.name] != child.type}
     return rows.assume_utc(changed) if changed else rows
 
 
@@ -56,23 +54,29 @@ def in_metadata(error: NaiveTimestamp, rows_name: str) -> NaiveTimestamp:
     )
 
 
-def _utc(kind: pa.DataType) -> pa.DataType:
+def _utc(kind: pa.DataType, table: pa.DataType | None) -> pa.DataType:
+    """Return a type with UTC as the zone of its timestamps without one, except those that have none in the table."""
     types = pa.types
     if is_zoneless(kind):
-        return pa.timestamp(kind.unit, "UTC")
+        return kind if table is not None and is_zoneless(table) else pa.timestamp(kind.unit, "UTC")
     if types.is_struct(kind):
-        return pa.struct([child.with_type(_utc(child.type)) for child in kind])
+        known = (
+            {child.name.lower(): child.type for child in table} if table is not None and types.is_struct(table) else {}
+        )
+        return pa.struct([child.with_type(_utc(child.type, known.get(child.name.lower()))) for child in kind])
     if types.is_map(kind):
-        return pa.map_(kind.key_field, kind.item_field.with_type(_utc(kind.item_type)))
+        item = table.item_type if table is not None and types.is_map(table) else None
+        return pa.map_(kind.key_field, kind.item_field.with_type(_utc(kind.item_type, item)))
+    element = table.value_type if table is not None and types.is_list(table) else None
     if types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_utc(kind.value_type)))
+        return pa.large_list(kind.value_field.with_type(_utc(kind.value_type, element)))
     if types.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(_utc(kind.value_type)), kind.list_size)
+        return pa.list_(kind.value_field.with_type(_utc(kind.value_type, element)), kind.list_size)
     if types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_utc(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(_utc(kind.value_type, element)))
     if types.is_dictionary(kind) and is_zoneless(kind.value_type):
         # A table stores decoded values.
-        return _utc(kind.value_type)
+        return _utc(kind.value_type, table)
     return kind
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from lake_core.delta.errors import (
 )
 from lake_core.delta.operations.merge import Merge
 from lake_core.errors import LakeError
-from lake_core.expression import InvalidExpression
+from lake_core.expression import EvaluationFailed, InvalidExpression
 from lake_core.store import MemoryStore
 from tests.delta.tables import SCHEMA, held, ids, oracle, paths, rows
 from tests.examples import examples
@@ -692,3 +694,65 @@ def test_rows_with_keys_of_their_own_are_merged(store: MemoryStore) -> None:
     _upsert(store, [2, 3], [20.0, 30.0], ["id"])
     _upsert(store, [], [], ["id"])
     assert sorted(DeltaTable.open(store).to_arrow()["f"].to_pylist()) == [1.0, 20.0, 30.0]
+
+
+CHANGED = [
+    (1.5, pa.float64(), pa.int64()),
+    (Decimal("1.55"), pa.decimal128(5, 2), pa.int32()),
+    (Decimal("1.55"), pa.decimal128(5, 2), pa.decimal128(5, 1)),
+    (0.155, pa.float64(), pa.decimal128(5, 2)),
+    (0.1, pa.float64(), pa.float32()),
+    (2**53 + 1, pa.int64(), pa.float64()),
+    (2**63 - 1, pa.int64(), pa.float64()),
+    (2**31, pa.int64(), pa.int32()),
+    (1000, pa.int64(), pa.decimal128(5, 2)),
+    (dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC), pa.timestamp("us", "UTC"), pa.date32()),
+]
+KEPT = [
+    (2.0, pa.float64(), pa.int64(), 2),
+    (Decimal("1.50"), pa.decimal128(5, 2), pa.decimal128(5, 1), Decimal("1.5")),
+    (Decimal("1.10"), pa.decimal128(5, 2), pa.float64(), 1.1),
+    (2**60, pa.int64(), pa.float64(), 2.0**60),
+    (7, pa.int64(), pa.decimal128(5, 2), Decimal("7.00")),
+    (dt.datetime(2024, 1, 1, tzinfo=dt.UTC), pa.timestamp("us", "UTC"), pa.date32(), dt.date(2024, 1, 1)),
+]
+
+
+def starred(value: Any, source: pa.DataType, target: pa.DataType, nested: bool) -> Any:
+    """Merge a row with a value by `*`, into one row and as a new one. Return the column of both."""
+    kinds = [pa.list_(pa.struct([("f", kind)])) if nested else kind for kind in (source, target)]
+    value = [{"f": value}, {"f": None}, None] if nested else value
+    table = DeltaTable.create(MemoryStore(), pa.schema([("id", pa.int64()), ("v", kinds[1])]))
+    table.append(pa.table({"id": [1], "v": pa.nulls(1, kinds[1])}))
+    rows = pa.table({"id": [1, 2], "v": pa.array([value, value], kinds[0])})
+    table.merge(rows, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
+    return table.to_arrow()["v"].to_pylist()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(("value", "source", "target"), CHANGED, ids=str)
+def test_a_star_changes_no_value(value: Any, source: pa.DataType, target: pa.DataType, nested: bool) -> None:
+    with pytest.raises(EvaluationFailed, match=r"column 'v': .*not the same"):
+        starred(value, source, target, nested)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(("value", "source", "target", "expected"), KEPT, ids=str)
+def test_a_star_takes_values_that_are_the_same_in_the_table(
+    value: Any, source: pa.DataType, target: pa.DataType, expected: Any, nested: bool
+) -> None:
+    assert (
+        starred(value, source, target, nested)
+        == [
+            [{"f": expected}, {"f": None}, None] if nested else expected,
+        ]
+        * 2
+    )
+
+
+def test_values_of_sql_are_cut_as_spark_does() -> None:
+    table = DeltaTable.create(MemoryStore(), pa.schema([("id", pa.int64()), ("v", pa.int64())]))
+    table.append(pa.table({"id": [1], "v": [0]}))
+    rows = pa.table({"id": [1], "v": [1.5]})
+    table.merge(rows, "t.id = s.id").when_matched_update({"v": "s.v"}).execute()
+    assert table.to_arrow()["v"].to_pylist() == [1]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import ConvertFailed
 from lake_core.hybrid_calendar import HybridCalendar, UnknownTimeZone, gregorian_days, gregorian_micros
+from lake_core.pandas_frames import to_frame
 
 EPOCH = dt.date(1970, 1, 1).toordinal()
 _LEGACY = {"org.apache.spark.version": "3.5.0", "org.apache.spark.legacyDateTime": ""}
@@ -136,7 +137,7 @@ def test_a_rewrite_keeps_the_names_of_old_dates(tmp_path: Path, act: str) -> Non
     assert set(DeltaTable(str(tmp_path)).to_arrow()["plain"].to_pylist()) == set(NAMES)
 
 
-@pytest.mark.parametrize("nanoseconds", [1_700_000_000_000_000_123, -1, -1_001, 999])
+@pytest.mark.parametrize("nanoseconds", [1_700_000_000_000_000_123, -1, -1_001, 999, 1 - 2**63, 2**63 - 1])
 def test_nanoseconds_are_read_as_their_microsecond(tmp_path: Path, nanoseconds: int) -> None:
     value = pa.array([nanoseconds], pa.int64())
     moments = value.cast(pa.timestamp("ns", "UTC"))
@@ -195,3 +196,16 @@ def test_nested_integers_with_nulls_stay_integers_in_pandas(tmp_path: Path) -> N
     assert list(frame["list"][0]) == [large, None]
     assert frame["map"][0] == [("k", large), ("z", None)]
     assert pd.isna(frame["list"][1])
+
+
+@pytest.mark.parametrize(
+    "index", [pd.RangeIndex(10, 40, 10), pd.Index([5, 6, 7]), pd.Index(["x", "y", "z"], name="named")], ids=str
+)
+def test_rows_that_came_from_pandas_keep_every_column(index: Any) -> None:
+    large = 2**53 + 1
+    rows = pa.Table.from_pandas(pd.DataFrame({"i": pd.array([large, None, 3], "Int64"), "s": ["a", "b", "c"]}, index))
+    frame = to_frame(rows)
+    assert list(frame.columns) == rows.column_names
+    assert frame["i"].tolist() == [large, pd.NA, 3]
+    assert frame["s"].tolist() == ["a", "b", "c"]
+    assert frame.index.equals(pd.RangeIndex(3))

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from lake_orch import DeltaIOManager, InvalidDefinition, LakeResource, TableSlic
 from lake_orch.tables.data import load, to_rows
 from lake_orch.tables.state import table_state
 
+DAY, NOON, NOON_UTC = date(2024, 1, 1), datetime(2024, 1, 1, 12), datetime(2024, 1, 1, 12, tzinfo=UTC)
+WIDE = pl.List(pl.Struct({"x": pl.Int128}))
 SCHEMA = pa.schema([("day", pa.date32()), ("id", pa.int64()), ("v", pa.string())])
 
 
@@ -345,11 +348,50 @@ def test_a_named_index_becomes_columns_and_others_go() -> None:
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "several columns 'a'"),
         (pd.DataFrame({"a": [1]}, index=pd.Index([1], name="a")), "give each a name of its own"),
         (pd.DataFrame({"a": [1, "x", object()]}), "mixed Python objects"),
+        (pd.DataFrame({"a": pd.Series([2**70, 1], dtype=object)}), "Arrow has no type for"),
+        (pd.DataFrame({"a": [1 + 2j]}), "Arrow has no type for"),
+        (pd.DataFrame({"a": [Decimal("Infinity")]}), "Arrow has no type for"),
+        (pd.DataFrame({"a": pd.arrays.SparseArray([0, 1])}), "Arrow has no type for"),
+        (pd.DataFrame({"a": ["\ud800"]}), "Arrow has no type for"),
+        (pd.DataFrame({"a": pd.Series([DAY, NOON], dtype=object)}), "'a' .*mixes dates and times without a zone"),
+        (pd.DataFrame({"a": pd.Series([NOON, NOON_UTC], dtype=object)}), "mixes times with a zone and times without"),
+        (pd.DataFrame({"a": pd.Series([NOON_UTC, pd.NaT, NOON], dtype=object)}), "mixes times with a zone"),
+        (pd.DataFrame({"a": [{"t": [NOON_UTC, NOON]}]}), r"'a\.t\.element' .*mixes times"),
+        (pl.DataFrame({"a": pl.Series([object()], dtype=pl.Object)}), "'a' of this polars frame has the type Object"),
+        (pl.DataFrame({"a": pl.Series([2**100], dtype=pl.Int128)}).lazy(), "has the type Int128"),
+        (pl.DataFrame({"a": pl.Series([[{"x": 2**100}]], dtype=WIDE)}), "has the type Int128"),
     ],
 )
-def test_frames_that_are_no_tables(frame: pd.DataFrame, match: str) -> None:
+def test_frames_that_are_no_tables(frame: Any, match: str) -> None:
     with pytest.raises(UnsupportedData, match=match):
         to_rows(frame, "x")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([[], [("a", 1)], None], pa.map_(pa.string(), pa.int64())),
+        ([[(1, "x"), (2, None)]], pa.map_(pa.int64(), pa.string())),
+        ([[(1, 2), (1, 3)]], pa.list_(pa.list_(pa.int64()))),
+        ([[(0.5, 1.0), (1.5, 2.0)]], pa.list_(pa.list_(pa.float64()))),
+        ([[(1, 2)], [(1, 2, 3)]], pa.list_(pa.list_(pa.int64()))),
+    ],
+)
+def test_pairs_of_different_keys_are_maps(values: list[Any], kind: pa.DataType) -> None:
+    rows = to_rows(pd.DataFrame({"m": values}), "x").data
+    assert rows.schema.field("m").type == kind
+    as_lists = [value if value is None or pa.types.is_map(kind) else list(map(list, value)) for value in values]
+    assert rows["m"].to_pylist() == as_lists
+
+
+def test_dates_and_times_of_one_kind_are_a_column() -> None:
+    records = [{"d": DAY, "t": NOON}, {"d": DAY, "t": NOON}]
+    other_zone = NOON_UTC.astimezone(timezone(timedelta(hours=2)))
+    frame = pd.DataFrame({"r": records, "t": pd.Series([NOON_UTC, other_zone], dtype=object), "d": [DAY, None]})
+    rows = to_rows(frame, "x").data
+    assert rows["r"].to_pylist() == records
+    assert rows["t"].cast(pa.int64()).to_pylist() == [int(NOON_UTC.timestamp()) * 1_000_000] * 2
+    assert rows["d"].to_pylist() == [DAY, None]
 
 
 # shapes of assets

@@ -298,6 +298,19 @@ def test_other_columns_need_a_policy(root: str) -> None:
     assert table(root).metadata.partition_columns == ("p",)
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_naive_timestamps_fit_columns_without_a_zone_in_any_unit(root: str, unit: str) -> None:
+    columns = {"id": [1], "t": [NAIVE], "l": [[NAIVE]], "r": [{"t": NAIVE}]}
+    write(root, pa.table(columns), {"lake/naive_timestamps": "ntz"})
+    kind = pa.timestamp(unit)
+    types = {"id": pa.int64(), "t": kind, "l": pa.list_(kind), "r": pa.struct([("t", kind)]), "new": pa.list_(kind)}
+    rows = pa.table({**columns, "new": [[NAIVE]]}, schema=pa.schema(types))
+    settings = {"lake/naive_timestamps": "utc", "lake/mode": "append", "lake/schema_mode": "merge"}
+    write(root, rows, settings)
+    added = {**{name: values[0] for name, values in columns.items()}, "new": [NAIVE.replace(tzinfo=UTC)]}
+    assert added in table(root).to_arrow().to_pylist()
+
+
 def test_naive_timestamps_are_refused_with_the_cast(root: str) -> None:
     with pytest.raises(UnsupportedType, match="assume_timezone"):
         write(root, pa.table({"at": [datetime(2024, 1, 1)]}), {})
@@ -308,6 +321,7 @@ def test_naive_timestamps_are_refused_with_the_cast(root: str) -> None:
     assert sorted_rows(root) == [(datetime(2024, 1, 1),)]
 
 
+NAIVE = datetime(2024, 1, 1, 12)
 SCHEMA = pa.schema(
     [("id", pa.int32()), ("price", pa.decimal128(10, 2)), ("at", pa.timestamp("us", "UTC")), ("day", pa.date32())]
 )

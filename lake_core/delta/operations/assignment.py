@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from lake_core.delta.errors import SchemaMismatch
 from lake_core.delta.schema import is_zoneless, resolve, zoneless
 from lake_core.expression import (
+    EvaluationFailed,
     Expression,
     check_assignable,
     evaluate,
@@ -29,6 +30,15 @@ class Assignment:
     expression: Expression
     fill: bool = False
     """Whether structs may lack fields, which are null."""
+    exact: bool = False
+    """Whether a value that its new type would change is an error; else it is cut or rounded, as Spark does."""
+
+    def stored(self, value: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+        """Return the values of the expression as the target has them. Raises EvaluationFailed."""
+        try:
+            return store_assign(value, kind, fill=self.fill, exact=self.exact)
+        except EvaluationFailed as error:
+            raise EvaluationFailed(f"column {'.'.join(self.target)!r}: {error}") from None
 
 
 def parse_assignments(
@@ -95,20 +105,20 @@ def assign(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table | 
     columns = dict(zip(rows.column_names, rows.columns, strict=True))
     for assignment, value in zip(assignments, values, strict=True):
         name = assignment.target[0]
-        columns[name] = _assigned(columns[name], columns[name].type, assignment.target[1:], value, assignment.fill)
+        columns[name] = _assigned(columns[name], columns[name].type, assignment.target[1:], value, assignment)
     return pa.Table.from_arrays(list(columns.values()), schema=rows.schema)
 
 
 def _assigned(
-    column: pa.ChunkedArray, kind: pa.DataType, path: Sequence[str], value: pa.ChunkedArray, fill: bool
+    column: pa.ChunkedArray, kind: pa.DataType, path: Sequence[str], value: pa.ChunkedArray, by: Assignment
 ) -> pa.ChunkedArray:
     if not path:
-        return store_assign(value, kind, fill=fill)
+        return by.stored(value, kind)
     # Assigning a field of a null struct makes it a struct whose other fields are null.
     fields = []
     for index, child in enumerate(kind):
         current = pc.struct_field(column, [index])
         current = current if isinstance(current, pa.ChunkedArray) else pa.chunked_array([current])
-        fields.append(_assigned(current, child.type, path[1:], value, fill) if child.name == path[0] else current)
+        fields.append(_assigned(current, child.type, path[1:], value, by) if child.name == path[0] else current)
     arrays = [field.combine_chunks() for field in fields]
     return pa.chunked_array([pa.StructArray.from_arrays(arrays, fields=list(kind))], kind)

@@ -118,7 +118,7 @@ def with_plain_targets(text: ClauseText, alias: str, table: pa.Schema) -> Clause
 def _all_columns(
     table: pa.Schema, scope: pa.Schema, aliases: tuple[str, str], generated: frozenset[str], evolve: bool
 ) -> tuple[Assignment, ...]:
-    """Return the assignments of `*`.
+    """Return the assignments of `*`. Rows are taken as they are, so a value that would be cut or rounded is an error.
 
     With `evolve`, a column that the source lacks is not assigned, and a field that one of its structs lacks keeps its
     value in an update. It is null in an insert, and in structs in lists and maps, as for delta-spark.
@@ -140,7 +140,7 @@ def _all_columns(
         value = Column((aliases[1], source_field.name), source_field.type)
         before = kept.get(child.name) if evolve else None
         whole = value if before is None else _overlaid(value, Column((aliases[0], before.name), before.type))
-        assignments.append(Assignment((child.name,), whole, evolve))
+        assignments.append(Assignment((child.name,), whole, evolve, exact=True))
     return tuple(assignments)
 
 

@@ -14,7 +14,7 @@ from lake_core.delta.data_file import AddFile, DataFileWriter, change_rows
 from lake_core.delta.numpy_arrays import integers, mask
 from lake_core.delta.operations.merge_clause import Clause, Clauses, first_true, relation
 from lake_core.delta.operations.rewrite import overlaid, updated
-from lake_core.expression import evaluate, store_assign
+from lake_core.expression import evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -172,10 +172,8 @@ def inserted(clauses: Sequence[Clause], source: pa.Table, alias: str, writer: Ro
         hit_rows = scope.take(integers(hit))
         schema = writer.metadata.arrow_schema
         columns = {
-            assignment.target[0]: store_assign(
-                evaluate(assignment.expression, hit_rows),
-                schema.field(assignment.target[0]).type,
-                fill=assignment.fill,
+            assignment.target[0]: assignment.stored(
+                evaluate(assignment.expression, hit_rows), schema.field(assignment.target[0]).type
             )
             for assignment in clause.assignments
         }

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
+from lake_orch.errors import UnsupportedData
 from lake_orch.tables.data.handler import TableData, TableSlice
 
 _CHUNK_ROWS = 1 << 17
+_NOT_IN_ARROW = ("Object", "Int128", "UInt128")
 
 
 class PolarsFrames:
@@ -18,7 +20,8 @@ class PolarsFrames:
     supported_types = ("polars.DataFrame",)
 
     def to_rows(self, value: Any) -> TableData:
-        """Return the whole frame as one Arrow table."""
+        """Return the whole frame as one Arrow table. Raises UnsupportedData for types that Arrow lacks."""
+        _check_types(value.schema)
         return value.to_arrow()
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:
@@ -37,8 +40,13 @@ class PolarsLazyFrames:
     supported_types = ("polars.LazyFrame",)
 
     def to_rows(self, value: Any) -> TableData:
-        """Return a stream that runs the query chunk by chunk. Before version 1.34, polars collects all rows at once."""
-        schema = value.collect_schema().to_frame().to_arrow().schema
+        """Return a stream that runs the query chunk by chunk. Before version 1.34, polars collects all rows at once.
+
+        Raises UnsupportedData for types that Arrow lacks.
+        """
+        columns = value.collect_schema()
+        _check_types(columns)
+        schema = columns.to_frame().to_arrow().schema
         if not hasattr(value, "collect_batches"):
             return value.collect(engine="streaming").to_arrow()
 
@@ -83,3 +91,24 @@ class PolarsLazyFrames:
 
 def _roots(predicate: Any) -> list[str]:
     return [] if predicate is None else list(predicate.meta.root_names())
+
+
+def _check_types(schema: Mapping[str, Any]) -> None:
+    """Raise UnsupportedData for a column whose type Arrow lacks: polars would hand out the addresses of objects."""
+    for name, kind in schema.items():
+        odd = next((leaf for leaf in _leaves(kind) if str(leaf) in _NOT_IN_ARROW), None)
+        if odd is not None:
+            raise UnsupportedData(
+                f"column {name!r} of this polars frame has the type {odd}, which Arrow lacks: cast it to text, numbers "
+                "or a decimal"
+            )
+
+
+def _leaves(kind: Any) -> Iterator[Any]:
+    if hasattr(kind, "fields"):
+        for child in kind.fields:
+            yield from _leaves(child.dtype)
+    elif getattr(kind, "inner", None) is not None:
+        yield from _leaves(kind.inner)
+    else:
+        yield kind

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from dagster import AssetKey, TableColumnLineage
 
 from lake_core.delta import DeltaTable, OperationResult
-from lake_core.delta.conform import plain
+from lake_core.delta.conform import convert_exactly, plain
 from lake_core.delta.operations.merge import Merge
 from lake_core.delta.operations.merge_keys import check_keys
 from lake_core.delta.operations.write import Write
@@ -48,7 +48,7 @@ class ArrowRows:
             for child in schema:
                 column = _column(table, child.name)
                 try:
-                    columns.append(column if column.type == child.type else column.cast(child.type))
+                    columns.append(convert_exactly(column, child.type))
                 except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                     raise DefinitionMismatch(
                         f"column {child.name!r} of {name} has a value that is not {spark_type_name(child.type)}: "
@@ -57,7 +57,7 @@ class ArrowRows:
             return pa.Table.from_arrays(columns, names=schema.names)
 
         target = pa.schema([pa.field(child.name, child.type) for child in schema])
-        return self.mapped(lambda table: cast(_without_dictionaries(table)), target)
+        return self.mapped(cast, target)
 
     def assume_utc(self, types: Mapping[str, pa.DataType]) -> ArrowRows:
         """Return the rows with the columns of `types` cast to them, so that clock times become instants in UTC."""
@@ -167,16 +167,3 @@ def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
     return table.column(
         next(index for index, column in enumerate(table.column_names) if column.lower() == name.lower())
     )
-
-
-def _without_dictionaries(table: pa.Table) -> pa.Table:
-    """Decode dictionaries, and cast to the types that a table reads back, if that changes nothing else."""
-    encoded = [
-        child for child in table.schema if pa.types.is_dictionary(child.type) or pa.types.is_run_end_encoded(child.type)
-    ]
-    if not encoded:
-        return table
-    decoded = plain(table.select([child.name for child in encoded]))
-    for child in decoded.schema:
-        table = table.set_column(table.schema.get_field_index(child.name), child, decoded[child.name])
-    return table

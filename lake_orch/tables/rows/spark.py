@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,13 +10,11 @@ import pyarrow as pa
 from dagster import AssetKey, TableColumnLineage
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import RowsOutsidePredicate
 from lake_core.delta.operations.merge import Merge
 from lake_core.delta.operations.write import Write
-from lake_core.delta.schema import schema_from_arrow, schema_to_json
 from lake_core.expression import columns, quote_identifier
 from lake_core.spark import merge_delta
 from lake_core.spark.predicate import to_column
@@ -27,6 +24,7 @@ from lake_core.txn import Txn
 from lake_orch.spark.column_lineage import column_lineage, tracked
 from lake_orch.tables.rows.partition_guard import PartitionGuard
 from lake_orch.tables.rows.protocol import BrokenRows, RowCondition
+from lake_orch.tables.rows.spark_cast import cast_exactly
 
 _UTC = "TIMESTAMP '1970-01-01 00:00:00Z' + ({} - TIMESTAMP_NTZ '1970-01-01 00:00:00')"
 """An instant from a timestamp without a zone.
@@ -47,10 +45,11 @@ class SparkRows:
         return arrow_schema(self.data)
 
     def cast(self, schema: pa.Schema, name: str) -> SparkRows:
-        """Return the columns of a schema, which Spark casts when it computes the rows."""
-        # The table checks nulls in the values. Spark would refuse every nullable column.
-        nullable = pa.schema([child.with_nullable(True) for child in schema])
-        return SparkRows(self.data.to(StructType.fromJson(json.loads(schema_to_json(schema_from_arrow(nullable))))))
+        """Return the columns of a schema, which Spark casts when it computes the rows.
+
+        A value that cannot be converted exactly fails the job with SchemaMismatch.
+        """
+        return SparkRows(cast_exactly(self.data, self.schema, schema, name))
 
     def assume_utc(self, types: Mapping[str, pa.DataType]) -> SparkRows:
         """Convert whole columns. Nested fields are unchanged."""
