@@ -19,7 +19,6 @@ from lake_core.graveler import Commit, Graveler
 from lake_core.journal import Action, Add, Journal, State
 from lake_core.lake.errors import FolderInUse, InvalidRef, LakeAlreadyExists
 from lake_core.lake.lake_format import check_no_repository, create_format, create_origin, read_format
-from lake_core.lake.publish.checkout import is_checked_out, pending_checkout
 from lake_core.lake.refs.branches import create_branch, create_tag, delete_branch, delete_tag
 from lake_core.lake.refs.commit_archive import COMMIT_ARCHIVE
 from lake_core.lake.refs.commit_record import check_metadata, commit_value
@@ -29,7 +28,6 @@ from lake_core.lake.refs.refs_state import RefsState, check_name
 from lake_core.lake.refs.revision import resolve, resolve_commit
 from lake_core.lake.refs.session_record import FAILED, OPEN, Batch, SessionRecord
 from lake_core.lake.repository import CONFIG, REFS, Repository
-from lake_core.lake.session.private_session import Session, SessionOptions
 from lake_core.lake.session.session_name import session_name
 from lake_core.lake.session.session_state import DEFAULT_EXPIRY
 from lake_core.lake.settings import LakeSettings
@@ -48,6 +46,7 @@ if TYPE_CHECKING:
     from lake_core.lake.publish.merge import MergePreview
     from lake_core.lake.publish.published import Published
     from lake_core.lake.publish.tree_update import MergeStrategy
+    from lake_core.lake.session.private_session import Session
     from lake_core.lake.session.shared_session import SharedSession
     from lake_core.lake.state.dataset_record import DatasetRecord
     from lake_core.lake.state.state_store import StateStore
@@ -266,6 +265,8 @@ class Lake:
         session read. If several sessions with one `id` began at the same commit, one publishes, and the others get its
         result. Raises RefNotFound, InvalidRef; ValueError for keys of `metadata` that the lake writes itself.
         """
+        from lake_core.lake.session.private_session import Session, SessionOptions
+
         check_metadata(message, metadata)
         id = f"s-{runtime.uuid4().hex}" if id is None else check_name(id, "session")
         return Session(
@@ -557,6 +558,8 @@ class Lake:
 
     def status(self) -> Status:
         """Return a summary of the lake's state."""
+        from lake_core.lake.publish.checkout import is_checked_out, pending_checkout
+
         refs = self._repository.refs()
         waiting = pending_checkout(refs, self._repository.format.branch)
         behind = [commit.id for commit in waiting if not is_checked_out(self._repository, commit)]
