@@ -255,7 +255,7 @@ class _OpenFile:
         self._opened(rows).write_table(rows)
 
     def close(self) -> AddFile:
-        self._opened(self._schema.empty_table()).close()
+        (self._writer or self._opened(self._schema.empty_table())).close()
         body = self._sink.getvalue()
         # The store may have normalized the name, and the log must have the name in the store.
         key = self._store.put(self._key, memoryview(body), unique=True).key

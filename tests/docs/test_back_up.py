@@ -1,8 +1,9 @@
-"""A copy of a lake that was made while others published is a lake, as the page about backups says."""
+"""how-to/back-up.md: a copy of a lake that was made while others published is a lake."""
 
 from __future__ import annotations
 
 import filecmp
+import re
 import shutil
 import threading
 from contextlib import suppress
@@ -15,7 +16,10 @@ from click.testing import CliRunner
 from lake_core import Lake
 from lake_core.cli import main
 from lake_core.lake.errors import Conflict, LakeError
+from tests.docs.blocks import DOCS
 from tests.lake.lakes import SCHEMA, ids, rows
+
+PAGE = (DOCS / "how-to/back-up.md").read_text()
 
 
 def sync(source: Path, target: Path, *, delete: bool = False) -> None:
@@ -33,6 +37,8 @@ def sync(source: Path, target: Path, *, delete: bool = False) -> None:
 
 
 def command(lake: Path, *arguments: str) -> None:
+    """Run a command of the page."""
+    assert re.search(rf"^lake .*{' '.join(arguments)}$", PAGE, re.MULTILINE)
     result = CliRunner().invoke(main, ["--lake", str(lake), *arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
 
