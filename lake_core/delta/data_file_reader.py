@@ -265,9 +265,10 @@ class OpenDataFile:
         rows = reader._decoded(names, group, use_threads=use_threads).filter(mask(keep))
         for name in encoded:
             position = rows.schema.get_field_index(name)
-            rows = rows.set_column(
-                position, name, rows.column(position).cast(rows.schema.field(position).type.value_type)
-            )
+            field = rows.schema.field(position)
+            # The field keeps its metadata, in which the id of the column may be.
+            texts = field.with_type(field.type.value_type)
+            rows = rows.set_column(position, texts, rows.column(position).cast(texts.type))
         return rows
 
     def batches(self) -> Iterator[pa.Table]:

@@ -152,13 +152,14 @@ def test_files_of_the_hybrid_calendar_are_decoded_whole(tmp_path: Path) -> None:
     assert table.to_arrow(where="d = DATE '1001-01-01'").num_rows == 1
 
 
+@pytest.mark.parametrize("group_rows", [1, 2])
 @pytest.mark.parametrize("mode", ["name", "id"])
-def test_row_groups_of_mapped_columns_are_found(tmp_path: Path, mode: str) -> None:
-    schema = pa.schema([("a", pa.int64()), ("r", pa.struct([("v", pa.int64())]))])
+def test_row_groups_of_mapped_columns_are_found(tmp_path: Path, mode: str, group_rows: int) -> None:
+    schema = pa.schema([("a", pa.int64()), ("r", pa.struct([("v", pa.int64())])), ("s", pa.string())])
     table = DeltaTable.create(tmp_path, schema, properties={"delta.columnMapping.mode": mode})
-    table.append(pa.table({"a": [1, 2], "r": [{"v": 1}, {"v": 2}]}, schema=schema))
+    table.append(pa.table({"a": [1, 2], "r": [{"v": 1}, {"v": 2}], "s": ["x", "y"]}, schema=schema))
     table.rename_column("a", "b")
     path = next(path for path in tmp_path.rglob("*.parquet"))
     rows = pq.ParquetFile(path).read()
-    pq.write_table(rows, path, row_group_size=1)
-    assert table.to_arrow(where="b = 2 AND r.v = 2")["b"].to_pylist() == [2]
+    pq.write_table(rows, path, row_group_size=group_rows)
+    assert table.to_arrow(where="b = 2 AND r.v = 2").to_pylist() == [{"b": 2, "r": {"v": 2}, "s": "y"}]
