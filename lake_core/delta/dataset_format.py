@@ -77,6 +77,8 @@ _COMMIT = re.compile(rf"{LOG_FOLDER}/([0-9]{{20}})\.json")
 _DERIVED = re.compile(rf"{LOG_FOLDER}/(?:([0-9]{{20}})\..*(?:parquet|crc|compacted\.json|checkpoint\..*)|_.*)")
 _CACHED = 64
 """Snapshots that are kept to build later ones on."""
+_MOST_REPLAYED = 16
+"""The most runs of commits with which a cached snapshot goes on after a checkpoint was written."""
 _LOOKED_UP = 16
 _PARSED = 256
 """Commits that are parsed at once."""
@@ -272,8 +274,9 @@ class DeltaFormat(DatasetFormat):
         snapshot = self.snapshot(state)
         if due or (snapshot.version and snapshot.version % checkpoint_interval(snapshot.metadata.configuration) == 0):
             write_checkpoint(snapshot, now_ms(lambda: now), derived_root)
-            # Otherwise a process that goes on would replay ever more commits.
-            self._keep(state.url(), snapshot.on_checkpoint(derived_root))
+            if snapshot.replayed > _MOST_REPLAYED:
+                # Otherwise a process that goes on would replay ever more commits. Reading it back costs requests.
+                self._keep(state.url(), snapshot.on_checkpoint(derived_root))
 
     def reachable(self, state: ObjectStore, since: int | None) -> Sizes:
         """Return the data files, deletion vectors and change files of the versions from `since` on."""

@@ -180,6 +180,11 @@ class Snapshot:
             _domains=_latest_domains([*self._domains, *domains]),
         )
 
+    @property
+    def replayed(self) -> int:
+        """Return the number of runs of commits that each look at the table replays."""
+        return len(self._runs)
+
     def on_checkpoint(self, store: ObjectStore | None = None) -> Snapshot:
         """Return the same snapshot based on the checkpoint of its version, which was just written to a store."""
         return replace(
