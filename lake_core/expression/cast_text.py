@@ -12,6 +12,7 @@ from lake_core.expression.decimals import WIDEST, to_decimal
 from lake_core.expression.errors import EvaluationFailed
 
 _BLANK = "".join(map(chr, range(33))) + "\x7f"
+_PLAIN_INTEGER = r"^-?[0-9]{1,18}$"
 _INTEGER = r"^[+-]?[0-9]+$"
 _NUMBER = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _SPECIAL = r"(?i)^[+-]?(nan|inf|infinity)$"
@@ -47,6 +48,13 @@ def _matches(text: pa.Array, pattern: str) -> Mask:
 def text_to_integer(source: pa.Array, target: pa.DataType) -> _Cast:
     """Cast whole numbers, with or without a sign. Other texts, and numbers out of range, are invalid."""
     text = _trimmed(source)
+    if _matches(text, _PLAIN_INTEGER).all():
+        # Nearly always: no sign to remove, and no number that 64 bits do not hold.
+        whole = text.cast(pa.int64())
+        limit = 1 << target.bit_width - 1
+        low, high = scalar(-limit, pa.int64()), scalar(limit - 1, pa.int64())
+        inside = true(pc.fill_null(pc.and_(pc.greater_equal(whole, low), pc.less_equal(whole, high)), TRUE_VALUE))
+        return null_unless(whole, inside).cast(target), inside
     ok = _matches(text, _INTEGER)
     digits = pc.replace_substring_regex(null_unless(text, ok), r"^(-?)\+?0*([0-9])", r"\1\2")
     # More digits are out of the range of all integer types, and of Arrow's decimals.
