@@ -55,7 +55,7 @@ def _write_blocks(blocks: Sequence[Block]) -> None:
     for part in blocks:
         chunks = part.values.chunks
         if chunks is None:
-            part.array[part.box or ...] = part.stored.encode(np.asarray(part.values.values))
+            part.array[part.box or ...] = part.stored.encode(np.asarray(part.values.values), concurrently=True)
             continue
         data: Any = part.values.data.rechunk(aligned_chunks(chunks, part.array, part.box))
         nothing = np.empty((0,) * data.ndim, part.stored.cells)

@@ -8,7 +8,9 @@ decoded again as `xarray.open_zarr` does it, and must come back as it was.
 
 from __future__ import annotations
 
+import os
 import warnings
+from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +22,7 @@ import pyarrow as pa
 import xarray as xr
 from xarray.conventions import decode_cf_variable, encode_cf_variable
 
+from lake_core import runtime
 from lake_core.icechunk.errors import UnstorableValues
 from lake_core.icechunk.xarray.equality import comes_back, is_missing
 
@@ -52,8 +55,8 @@ class StoredVariable:
         """Return an array from its variable in a dataset that was opened with `decode_cf=False`."""
         return cls(name, raw.dims, raw.dtype, dict(raw.attrs), is_rounded)
 
-    def encode(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the cells of values.
+    def encode(self, values: npt.NDArray[Any], *, concurrently: bool = False) -> npt.NDArray[Any]:
+        """Return the cells of values. With `concurrently`, several threads compute them.
 
         Raises UnstorableValues if a value would not be read back as it is.
         """
@@ -66,8 +69,15 @@ class StoredVariable:
         parts = _parts(values)
         if len(parts) > 1:
             cells = np.empty(values.shape, self.cells)
-            for part in parts:
+
+            def encode_part(part: slice) -> None:
                 cells[part] = self._checked(values[part])
+
+            if concurrently:
+                with runtime.thread_pool(min(len(parts), os.cpu_count() or 1)) as pool:
+                    deque(pool.map(encode_part, parts), maxlen=0)
+            else:
+                deque(map(encode_part, parts), maxlen=0)
             return cells
         return self._checked(values)
 
