@@ -19,7 +19,7 @@ from lake_core import runtime
 from lake_core.delta import partition_value
 from lake_core.delta.conform import relabelled
 from lake_core.delta.encodings import encodings
-from lake_core.delta.file_care import COLUMNS_WITH_NAN_HAVE_NO_BOUNDS
+from lake_core.delta.file_care import BOUNDS_HOLD_IN
 from lake_core.delta.file_name import CHANGES_FOLDER, COMPRESSION, new_name
 from lake_core.delta.ordered_rows import in_order
 from lake_core.delta.path import encode_path, partition_folder
@@ -243,7 +243,7 @@ class _OpenFile:
                 write_page_checksum=True,
                 write_statistics=self._bounded,
             )
-            self._writer.add_key_value_metadata(COLUMNS_WITH_NAN_HAVE_NO_BOUNDS)
+            self._writer.add_key_value_metadata({BOUNDS_HOLD_IN: self._key.rpartition("/")[2].encode()})
         return self._writer
 
     @property

@@ -18,24 +18,29 @@ if TYPE_CHECKING:
 
     import pyarrow.parquet as pq
 
-COLUMNS_WITH_NAN_HAVE_NO_BOUNDS: Final = {b"lake.columns-with-nan": b"no bounds"}
-"""What the footers of this package's data files say. The bounds in those of other writers leave NaN out."""
+BOUNDS_HOLD_IN: Final = b"lake.bounds-hold-in"
+"""The key of a footer with the name of the data file, if its bounds hold for all values: columns with NaN have none.
+
+Other writers leave NaN out of bounds, and some copy such keys to the files that they make of this one.
+"""
 
 
-def needs_care(metadata: pq.FileMetaData, file_schema: pa.Schema, columns: Sequence[pa.Field]) -> bool:
+def needs_care(metadata: pq.FileMetaData, key: str, file_schema: pa.Schema, columns: Sequence[pa.Field]) -> bool:
     """Return whether a file must not be left to Arrow's reader.
 
     Args:
         metadata: The footer of the file.
+        key: The key of the file.
         file_schema: The schema of the file, with int96 read as microseconds.
         columns: The columns that are read, as the table has them.
     """
-    if HybridCalendar.of(metadata.metadata) is not None:
-        return True
-    if len(set(file_schema.names)) < len(file_schema.names):
-        return True
-    # Times in int96 are instants. Arrow reads them without a zone, and has no bounds of them.
-    file_schema = with_instants(file_schema, metadata.schema)
+    if not _is_of_this_package(metadata, key):
+        if HybridCalendar.of(metadata.metadata) is not None:
+            return True
+        if len(set(file_schema.names)) < len(file_schema.names):
+            return True
+        # Times in int96 are instants. Arrow reads them without a zone, and has no bounds of them.
+        file_schema = with_instants(file_schema, metadata.schema)
     folded = {name.lower(): name for name in file_schema.names}
     for child in columns:
         name = folded.get(child.name.lower())
@@ -47,6 +52,8 @@ def needs_care(metadata: pq.FileMetaData, file_schema: pa.Schema, columns: Seque
 
 def _reads_as(stored: pa.DataType, kind: pa.DataType) -> bool:
     """Return whether Arrow reads values of a file's type as the same values of the table's type."""
+    if stored == kind:
+        return True
     types = pa.types
     if types.is_struct(kind):
         return (
@@ -65,12 +72,16 @@ def _reads_as(stored: pa.DataType, kind: pa.DataType) -> bool:
     if types.is_timestamp(kind):
         # Arrow cannot compare the bounds of times without a zone with an instant.
         return types.is_timestamp(stored) and stored.unit in ("us", "ms") and stored.tz == kind.tz
-    return bool(stored == kind)
+    return False
 
 
-def may_hide_nan(metadata: pq.FileMetaData) -> bool:
+def _is_of_this_package(metadata: pq.FileMetaData, key: str) -> bool:
+    return bool((metadata.metadata or {}).get(BOUNDS_HOLD_IN) == key.rpartition("/")[2].encode())
+
+
+def may_hide_nan(metadata: pq.FileMetaData, key: str) -> bool:
     """Return whether a footer has bounds of floating-point columns that may leave out rows with NaN."""
-    if (metadata.metadata or {}).items() >= COLUMNS_WITH_NAN_HAVE_NO_BOUNDS.items():
+    if _is_of_this_package(metadata, key):
         return False
     floats = [
         number

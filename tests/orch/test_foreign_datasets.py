@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lake_core.delta import DeltaTable
+from lake_core.delta.file_care import BOUNDS_HOLD_IN
 from lake_orch import DeltaIOManager, LakeResource
 
 KINDS = (pa.Table, ds.Dataset, pl.DataFrame, pl.LazyFrame, pd.DataFrame)
@@ -176,6 +177,19 @@ def test_row_groups_of_files_of_this_package_are_passed_over_by_bounds_of_floats
     DeltaTable.create(folder, rows.schema).append(rows)
     (part,) = loaded(root, ds.Dataset).get_fragments()
     assert part.subset(ds.field("x") > 2.0).row_groups == []
+
+
+def test_what_a_footer_says_of_another_file_is_not_believed(root: str, folder: Path) -> None:
+    """Arrow copies the keys of a footer to the files that are made of its rows."""
+    source = Path(root) / "source"
+    DeltaTable.create(source, pa.schema([("x", pa.float64())])).append(pa.table({"x": [5.0, 6.0]}))
+    rows = pq.ParquetFile(next(source.glob("*.parquet"))).read()
+    keys = rows.schema.metadata
+    rows = pa.table({"id": [1, 2], "x": [5.0, float("nan")]}).replace_schema_metadata(keys)
+    pq.write_table(rows, folder / "1.parquet")
+    DeltaTable.convert(folder)
+    assert pq.read_metadata(folder / "1.parquet").metadata[BOUNDS_HOLD_IN]
+    assert ids_of(loaded(root, ds.Dataset).to_table(filter=~(ds.field("x") <= 5.0))) == [2]
 
 
 def test_instants_of_files_without_a_zone_are_filtered(root: str, folder: Path) -> None:

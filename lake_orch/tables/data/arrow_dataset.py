@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -64,10 +65,9 @@ def _dataset_of_files(part: TableSlice) -> ds.Dataset | None:
         named = {column.path[0] for column in columns(scan.predicate)}
         if not is_pushable(scan.predicate) or not named <= set(schema.names):
             return None
-    with runtime.thread_pool(_READERS) as pool:
-        served = _Files(files)
-        opener = _Fragments(files, schema, _parquet(), served, pafs.PyFileSystem(served))
-        fragments = list(pool.map(opener, range(len(files.keys))))
+    served = _Files(files)
+    opener = _Fragments(files, schema, _parquet(), served, pafs.PyFileSystem(served))
+    fragments = files.store.gather(*(partial(opener, index) for index in range(len(files.keys))))
     careful = [index for index, fragment in enumerate(fragments) if fragment is None]
     plain: ds.Dataset = ds.FileSystemDataset(
         [fragment for fragment in fragments if fragment is not None],
@@ -112,13 +112,13 @@ class _Fragments:
         with files.telling(index):
             fragment = self._fragment(index)
             # The footer is read here, and kept for the scan.
-            if may_hide_nan(fragment.metadata):
+            if may_hide_nan(fragment.metadata, files.keys[index]):
                 self.served.leave_out_float_bounds(index)
                 fragment = self._fragment(index)
             metadata, file_schema = fragment.metadata, fragment.physical_schema
         partitions = set(files.partitions.column_names)
         columns = [child for child in self.schema if child.name not in partitions]
-        return None if needs_care(metadata, file_schema, columns) else fragment
+        return None if needs_care(metadata, files.keys[index], file_schema, columns) else fragment
 
     def _fragment(self, index: int) -> Any:
         return self.format.make_fragment(str(index), self.filesystem, self._guarantee(index))
