@@ -39,8 +39,8 @@ def read_tail(store: ObjectStore, key: str, size: int) -> bytes:
     """
     read = min(size, _GUESS)
     tail = bytes(store.get(key, size - read, size))
-    wanted = min(int.from_bytes(tail[-_TRAILER:-4], "little") + _TRAILER, size)
-    return tail[-wanted:] if wanted <= read else bytes(store.get(key, size - wanted, size))
+    length = min(int.from_bytes(tail[-_TRAILER:-4], "little") + _TRAILER, size)
+    return tail[-length:] if length <= read else bytes(store.get(key, size - length, size))
 
 
 def without_float_bounds(tail: bytes) -> bytes:

@@ -114,10 +114,7 @@ class DataFiles:
 
     def only_columns(self, names: Sequence[str]) -> DataFiles:
         """Return the files with some of the columns, and all of their rows."""
-        chosen = [self.schema.get_field_index(name) for name in names]
-        schema, physical = (
-            pa.schema([schema.field(number) for number in chosen]) for schema in (self.schema, self.physical)
-        )
+        schema, physical = self._fields(names)
         return replace(self, schema=schema, physical=physical, predicate=None, deleted=(), only=(), position=None)
 
     def stored_names(self, file_schema: pa.Schema) -> list[str]:
@@ -139,11 +136,15 @@ class DataFiles:
 
     def _data_fields(self) -> tuple[pa.Schema, pa.Schema]:
         """Return the columns that are stored in data files, under the table's names and under physical ones."""
-        chosen = [number for number, child in enumerate(self.schema) if child.name not in self.partitions.column_names]
-        data, physical = (
-            pa.schema([schema.field(number) for number in chosen]) for schema in (self.schema, self.physical)
+        return self._fields([name for name in self.schema.names if name not in self.partitions.column_names])
+
+    def _fields(self, names: Sequence[str]) -> tuple[pa.Schema, pa.Schema]:
+        """Return some of the columns, under the table's names and under physical ones."""
+        numbers = [self.schema.get_field_index(name) for name in names]
+        schema, physical = (
+            pa.schema([schema.field(number) for number in numbers]) for schema in (self.schema, self.physical)
         )
-        return data, physical
+        return schema, physical
 
     def finished(self, index: int, rows: pa.Table, first: int, count: int) -> pa.Table:
         """Return a file's rows `first` to `first + count` in the table's columns, without deleted or filtered rows."""
@@ -211,10 +212,11 @@ class OpenDataFile:
 
     def read(self, *, use_threads: bool = False) -> pa.Table:
         """Read all rows. With `use_threads`, columns are decoded concurrently. Raises what `DataFiles.read` raises."""
-        if self._first_columns is None and len(self.groups) == self.parquet.num_row_groups:
+        first_columns = self._first_columns()
+        if first_columns is None and len(self.groups) == self.parquet.num_row_groups:
             rows = self._decoded(self._names(self.files), use_threads=use_threads)
             return self.files.finished(self.index, rows, 0, self.parquet.metadata.num_rows)
-        parts = [self.read_group(group, use_threads=use_threads) for group in self.groups]
+        parts = [self._read_group(group, first_columns, use_threads=use_threads) for group in self.groups]
         return pa.concat_tables(parts) if parts else self._nothing()
 
     def reads(self) -> list[Callable[[], pa.Table]]:
@@ -227,11 +229,11 @@ class OpenDataFile:
     def _read_alone(self, group: RowGroup) -> pa.Table:
         # A reader of Arrow is not for several threads.
         source = self.files.source(self.index)
-        return replace(self, source=source, parquet=_reader(source, self.parquet.metadata)).read_group(group)
+        return replace(self, source=source, parquet=_reader(source, self.parquet.metadata), groups=[group]).read()
 
-    def read_group(self, group: RowGroup, *, use_threads: bool = False) -> pa.Table:
-        """Read the rows of one row group. Columns that the predicate does not name are read only if a row matches."""
-        files, first_columns = self.files, self._first_columns
+    def _read_group(self, group: RowGroup, first_columns: DataFiles | None, *, use_threads: bool) -> pa.Table:
+        """Read the rows of one row group. Columns that are not among the first ones are read only if a row matches."""
+        files = self.files
         if first_columns is None:
             rows = self._decoded(self._names(files), group, use_threads=use_threads)
             return files.finished(self.index, rows, group.first, group.rows)
@@ -299,7 +301,6 @@ class OpenDataFile:
                     f"in row group {group.number}: restore it from a backup"
                 )
 
-    @property
     def _first_columns(self) -> DataFiles | None:
         """Return the files with the columns of the predicate alone, if there are others, which can wait."""
         files = self.files

@@ -99,12 +99,14 @@ class _FooterStatistics:
         number = None if path is None else self._numbers.get(".".join(path))
         if number is None:
             return None
-        found = [self._metadata.row_group(group).column(number).statistics for group in self._groups]
+        statistics = [self._metadata.row_group(group).column(number).statistics for group in self._groups]
         if kind == "nullCount":
-            return _array([each.null_count if each is not None and each.has_null_count else None for each in found])
+            return _array(
+                [each.null_count if each is not None and each.has_null_count else None for each in statistics]
+            )
         name = "min" if kind == "minValues" else "max"
         values = []
-        for each in found:
+        for each in statistics:
             try:
                 value = getattr(each, name) if each is not None and each.has_min_max else None
                 values.append(_bound(value, column.type))

@@ -50,20 +50,22 @@ def text_to_integer(source: pa.Array, target: pa.DataType) -> _Cast:
     text = _trimmed(source)
     if _matches(text, _PLAIN_INTEGER).all():
         # Nearly always: no sign to remove, and no number that 64 bits do not hold.
-        whole = text.cast(pa.int64())
-        limit = 1 << target.bit_width - 1
-        low, high = scalar(-limit, pa.int64()), scalar(limit - 1, pa.int64())
-        inside = true(pc.fill_null(pc.and_(pc.greater_equal(whole, low), pc.less_equal(whole, high)), TRUE_VALUE))
-        return null_unless(whole, inside).cast(target), inside
+        return _in_range(text.cast(pa.int64()), target)
     ok = _matches(text, _INTEGER)
     digits = pc.replace_substring_regex(null_unless(text, ok), r"^(-?)\+?0*([0-9])", r"\1\2")
     # More digits are out of the range of all integer types, and of Arrow's decimals.
     short = true(pc.fill_null(pc.less_equal(pc.utf8_length(digits), 20), TRUE_VALUE))
     number = null_unless(digits, short).cast(pa.decimal128(38, 0))
+    cast, inside = _in_range(number, target)
+    return cast, ok & short & inside
+
+
+def _in_range(number: pa.Array, target: pa.DataType) -> tuple[pa.Array, Mask]:
+    """Cast whole numbers of a wider type. Those out of range are invalid."""
     limit = 1 << target.bit_width - 1
-    low, high = scalar(-limit, pa.decimal128(38, 0)), scalar(limit, pa.decimal128(38, 0))
-    inside = true(pc.fill_null(pc.and_(pc.greater_equal(number, low), pc.less(number, high)), TRUE_VALUE))
-    return null_unless(number, inside).cast(target), ok & short & inside
+    low, high = scalar(-limit, number.type), scalar(limit - 1, number.type)
+    inside = true(pc.fill_null(pc.and_(pc.greater_equal(number, low), pc.less_equal(number, high)), TRUE_VALUE))
+    return null_unless(number, inside).cast(target), inside
 
 
 def text_to_float(source: pa.Array, target: pa.DataType) -> _Cast:

@@ -107,7 +107,7 @@ def _of_one_type(name: str, variable: xr.Variable) -> xr.Variable:
         return variable
     values = np.asarray(variable.values)
     kind = infer_dtype(values.ravel(), skipna=True)
-    if kind in ("string", "empty") or (values.size and hasattr(values.ravel()[0], "calendar")):
+    if kind in ("string", "empty") or holds_dates(variable):
         return variable
     if kind in _KINDS and not any(map(is_missing, values.ravel())):
         exact = np.array(values.tolist())
@@ -220,7 +220,7 @@ def _template(name: str, variable: xr.Variable, encoding: Mapping[str, Any], *, 
         return texts
     sample = variable.isel(dict.fromkeys(variable.dims, slice(0, 0)))
     if holds_dates(variable) and "units" not in cf_encoding and grows:
-        calendar = variable.isel(dict.fromkeys(variable.dims, 0)).values.item().calendar
+        calendar = _first(variable).calendar
         cf_encoding |= {"units": _UNITS, "dtype": "int64", "calendar": calendar}
         sample = variable
     elif variable.dtype.kind in "mM" and "units" not in cf_encoding and (grows or variable.chunks is not None):
@@ -272,8 +272,11 @@ def holds_dates(variable: xr.Variable) -> bool:
     """Return whether values are dates of a calendar (cftime), and not texts, for example."""
     if variable.dtype != object or not variable.size:
         return False
-    first = variable.isel(dict.fromkeys(variable.dims, 0)).values.item()
-    return hasattr(first, "calendar")
+    return hasattr(_first(variable), "calendar")
+
+
+def _first(variable: xr.Variable) -> Any:
+    return variable.isel(dict.fromkeys(variable.dims, 0)).values.item()
 
 
 def _has_nanoseconds(variable: xr.Variable) -> bool:
