@@ -7,21 +7,39 @@ their tests are named after the first seed, and `--new-seeds-from` runs the same
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
 
 USUAL = "1000:6000"
 _BLOCK = 500
 """How many seeds one test runs."""
+_FIRST_NEW = "new_seeds_from"
+"""Where the process that collects the tests finds the first new seed."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options `--seeds` and `--new-seeds-from`."""
     parser.addoption("--seeds", default=USUAL, metavar="FIRST:STOP", help=f"long random histories ({USUAL})")
-    # Processes that run tests get the options of the one that started them, so they agree on the time.
     parser.addoption(
         "--new-seeds-from", type=int, default=int(time.time()), metavar="FIRST", help="histories that were new in a run"
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Tell a process that runs tests the first new seed: by its own clock it could be a second later."""
+    node.workerinput[_FIRST_NEW] = node.config.getoption("--new-seeds-from")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take the first new seed from the process that started this one, if one did."""
+    from_starter: dict[str, int] = getattr(config, "workerinput", {})
+    if _FIRST_NEW in from_starter:
+        config.option.new_seeds_from = from_starter[_FIRST_NEW]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

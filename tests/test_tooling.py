@@ -110,3 +110,21 @@ def test_blocks_of_seeds_hold_each_chosen_seed_once() -> None:
 def test_what_holds_no_seeds_is_refused(text: str) -> None:
     with pytest.raises(pytest.UsageError, match="--seeds"):
         seed_blocks(text)
+
+
+SEEDED = """
+import time
+
+time.time = time.time_ns  # No two processes agree on a nanosecond.
+pytest_plugins = ["seeds"]
+"""
+
+
+def test_all_processes_of_a_run_collect_the_same_new_seed(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "tests" / "seeds.py", tmp_path)
+    (tmp_path / "conftest.py").write_text(SEEDED)
+    (tmp_path / "test_seeded.py").write_text("def test_seed(new_seed):\n    pass\n")
+    command = [sys.executable, "-m", "pytest", "-n", "2", "-p", "xdist", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(tmp_path)}
+    process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert process.returncode == 0, process.stdout + process.stderr
