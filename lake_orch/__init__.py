@@ -10,43 +10,44 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_shared.libraries import DagsterLibraryRegistry
 
+from lake_core.lazy_exports import lazy_exports
 from lake_core.version import __version__
-from lake_orch.automation import LakeUnpublished, lake_eager
-from lake_orch.checks import checks_first
-from lake_orch.errors import (
-    BatchFailed,
-    CheckPending,
-    DefinitionMismatch,
-    GateFailed,
-    InvalidDefinition,
-    LakeOrchError,
-    NotALake,
-    NothingToRecover,
-    OutsideRegion,
-    PartitionSliceError,
-    RegionMismatch,
-    SessionLost,
-    TableNotEmpty,
-    TableOwned,
-    UnsupportedData,
-)
-from lake_orch.io_managers.delta import DeltaIOManager
-from lake_orch.io_managers.files import FileIOManager
-from lake_orch.io_managers.pool import PoolIOManager
-from lake_orch.jobs.backfill import lake_backfill_sensor
-from lake_orch.jobs.executor import lake_executor, with_sessions
-from lake_orch.jobs.job import lake_job
-from lake_orch.jobs.ops import lake_publish_asset, lake_recover
-from lake_orch.jobs.session_sensors import SessionAlert, lake_session_reaper, lake_session_sensors
-from lake_orch.published_checks import lake_freshness_checks, lake_published_checks
-from lake_orch.resources import LakeResource, SparkResource
-from lake_orch.tables.data import TableSlice, TypeHandler
-from lake_orch.tables.handle import LakeTable
-from lake_orch.tables.partition_slice import slice_where
-from lake_orch.tables.step_session import StepSession
 
 if TYPE_CHECKING:
-    from lake_orch.io_managers.icechunk import IcechunkIOManager as IcechunkIOManager
+    from lake_orch.automation import LakeUnpublished, lake_eager
+    from lake_orch.checks import checks_first
+    from lake_orch.errors import (
+        BatchFailed,
+        CheckPending,
+        DefinitionMismatch,
+        GateFailed,
+        InvalidDefinition,
+        LakeOrchError,
+        NotALake,
+        NothingToRecover,
+        OutsideRegion,
+        PartitionSliceError,
+        RegionMismatch,
+        SessionLost,
+        TableNotEmpty,
+        TableOwned,
+        UnsupportedData,
+    )
+    from lake_orch.io_managers.delta import DeltaIOManager
+    from lake_orch.io_managers.files import FileIOManager
+    from lake_orch.io_managers.icechunk import IcechunkIOManager
+    from lake_orch.io_managers.pool import PoolIOManager
+    from lake_orch.jobs.backfill import lake_backfill_sensor
+    from lake_orch.jobs.executor import lake_executor, with_sessions
+    from lake_orch.jobs.job import lake_job
+    from lake_orch.jobs.ops import lake_publish_asset, lake_recover
+    from lake_orch.jobs.session_sensors import SessionAlert, lake_session_reaper, lake_session_sensors
+    from lake_orch.published_checks import lake_freshness_checks, lake_published_checks
+    from lake_orch.resources import LakeResource, SparkResource
+    from lake_orch.tables.data import TableSlice, TypeHandler
+    from lake_orch.tables.handle import LakeTable
+    from lake_orch.tables.partition_slice import slice_where
+    from lake_orch.tables.step_session import StepSession
 
 __all__ = [
     "DeltaIOManager",
@@ -94,9 +95,53 @@ __all__ = [
 
 DagsterLibraryRegistry.register("lake-orch", __version__, is_dagster_package=False)
 
+_export, __dir__ = lazy_exports(
+    __name__,
+    {
+        "BatchFailed": ".errors",
+        "CheckPending": ".errors",
+        "DefinitionMismatch": ".errors",
+        "DeltaIOManager": ".io_managers.delta",
+        "FileIOManager": ".io_managers.files",
+        "GateFailed": ".errors",
+        "InvalidDefinition": ".errors",
+        "LakeOrchError": ".errors",
+        "LakeResource": ".resources",
+        "LakeTable": ".tables.handle",
+        "LakeUnpublished": ".automation",
+        "NotALake": ".errors",
+        "NothingToRecover": ".errors",
+        "OutsideRegion": ".errors",
+        "PartitionSliceError": ".errors",
+        "PoolIOManager": ".io_managers.pool",
+        "RegionMismatch": ".errors",
+        "SessionAlert": ".jobs.session_sensors",
+        "SessionLost": ".errors",
+        "SparkResource": ".resources",
+        "StepSession": ".tables.step_session",
+        "TableNotEmpty": ".errors",
+        "TableOwned": ".errors",
+        "TableSlice": ".tables.data",
+        "TypeHandler": ".tables.data",
+        "UnsupportedData": ".errors",
+        "checks_first": ".checks",
+        "lake_backfill_sensor": ".jobs.backfill",
+        "lake_eager": ".automation",
+        "lake_executor": ".jobs.executor",
+        "lake_freshness_checks": ".published_checks",
+        "lake_job": ".jobs.job",
+        "lake_publish_asset": ".jobs.ops",
+        "lake_published_checks": ".published_checks",
+        "lake_recover": ".jobs.ops",
+        "lake_session_reaper": ".jobs.session_sensors",
+        "lake_session_sensors": ".jobs.session_sensors",
+        "slice_where": ".tables.partition_slice",
+        "with_sessions": ".jobs.executor",
+    },
+)
+
 
 def __getattr__(name: str) -> Any:
-    # It needs the extra `arrays`, and takes its time to import.
     if name == "IcechunkIOManager":
         try:
             from lake_orch.io_managers.icechunk import IcechunkIOManager
@@ -108,4 +153,4 @@ def __getattr__(name: str) -> Any:
             raise ModuleNotFoundError(message, name=error.name) from error
 
         return IcechunkIOManager
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _export(name)

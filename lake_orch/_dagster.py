@@ -1,7 +1,7 @@
 """The private names of Dagster that this package uses. An upgrade that moves one of them breaks only this module."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, DagsterInstance
 from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView
@@ -10,7 +10,6 @@ from dagster._core.definitions.dependency import NodeHandle
 from dagster._core.definitions.events import AssetKeyPartitionKey
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterHomeNotSetError, DagsterPipesExecutionError
 from dagster._core.events import AssetObservationData, DagsterEventBatchMetadata, EngineEventData
-from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._core.execution.context.system import PlanOrchestrationContext, StepExecutionContext
 from dagster._core.execution.plan.handle import ResolvedFromDynamicStepHandle
 from dagster._core.execution.plan.plan import ExecutionPlan
@@ -20,6 +19,11 @@ from dagster._core.execution.step_dependency_config import StepDependencyConfig
 from dagster._core.snap import ExecutionPlanSnapshot
 from dagster._core.snap.execution_plan_snapshot import ExecutionStepOutputSnap, ExecutionStepSnap
 from dagster._utils.schedules import get_latest_completed_cron_tick, get_next_cron_tick, is_valid_cron_string
+
+from lake_core.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 __all__ = [
     "AssetCheckEvaluationTargetMaterializationData",
@@ -53,6 +57,12 @@ __all__ = [
     "last_evaluation",
     "resources_of_asset",
 ]
+
+# Dagster itself imports the other modules at once, and this one where backfills run.
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    dict.fromkeys(("BulkActionStatus", "PartitionBackfill"), "dagster._core.execution.backfill"),
+)
 
 
 def class_of_resource(definition: object) -> type:

@@ -27,7 +27,6 @@ from lake_orch.errors import NotALake, OtherLake
 from lake_orch.location import checked_path
 from lake_orch.runs.attempt import Attempt, RunOfStep, StepContext, current_step, partition_keys
 from lake_orch.runs.gathering import BACKFILL_TAG, gathering_branch
-from lake_orch.runs.publishing import publish_session
 from lake_orch.runs.reading import pinned, reads_of, recorder
 from lake_orch.runs.run_session import (
     Gate,
@@ -41,7 +40,6 @@ from lake_orch.runs.run_session import (
     publisher_of_parent,
     scope_of,
 )
-from lake_orch.runs.steps import StepStates
 from lake_orch.runs.upstream import RunPlace, check_dependency_published
 from lake_orch.spark.resource import SparkResource
 from lake_orch.tables.data import handlers_of_step
@@ -540,6 +538,10 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             return
         if not is_in_lake(stored, session, self.open() if self.is_lake() else None, self.root):
             return
+
+        from lake_orch.runs.publishing import publish_session
+        from lake_orch.runs.steps import StepStates
+
         if StepStates(instance, session.id).unfinished():
             return
         try:

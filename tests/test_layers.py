@@ -124,10 +124,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "lake_core.workspace": (*_FOUNDATION, "lake_core.lake", *_FORMATS),
     "lake_pipes": (*_FOUNDATION, "lake_core.lake", *_FORMATS, "lake_core.workspace"),
-    "lake_orch": ("lake_core.version", *_DEFINITIONS, "lake_orch.tables"),  # the names that users write
+    "lake_orch": (
+        "lake_core.version",
+        "lake_core.lazy_exports",
+        *_DEFINITIONS,
+        "lake_orch.tables",
+    ),  # the names that users write
     "lake_orch.errors": ("lake_core.errors",),
     "lake_orch.tags": (),
-    "lake_orch._dagster": (),
+    "lake_orch._dagster": ("lake_core.lazy_exports",),
     "lake_orch.location": ("lake_orch.errors",),
     "lake_orch.environment": ("lake_orch.errors",),
     "lake_orch.definition_metadata": ("lake_orch.errors",),

@@ -18,6 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DeltaTable", "Metadata", "OperationResult", "Protocol"]
 
-__getattr__ = lazy_exports(
-    __name__, {"DeltaTable": "table", "Metadata": "action", "OperationResult": "result", "Protocol": "action"}
+__getattr__, __dir__ = lazy_exports(
+    __name__, {"DeltaTable": ".table", "Metadata": ".action", "OperationResult": ".result", "Protocol": ".action"}
 )

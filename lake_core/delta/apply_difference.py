@@ -42,6 +42,7 @@ from lake_core.delta.features import is_active, supported_features, upgraded
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.marked_write import MARKED_FIELD, MarkedWrites, marked_field, marked_writes, sets_marker
 from lake_core.delta.net_feed import exist, net_changes
+from lake_core.delta.numpy_arrays import texts
 from lake_core.delta.path import data_keys
 from lake_core.delta.read_set import READS_FIELD, read_set_texts
 from lake_core.delta.replay import file_key
@@ -205,7 +206,7 @@ def _lacking(
     others = CommitRange.between(before, head)
     if not others.bodies:
         return files
-    had, had_absorbed = others.added(), pa.array(others.recorded_as_absorbed(), pa.string())
+    had, had_absorbed = others.added(), texts(others.recorded_as_absorbed())
     present = pc.is_in(file_key(files), value_set=file_key(head.files(_ADD)))
     lacking = files.filter(pc.invert(present))
     if context.by_writes:
@@ -393,7 +394,7 @@ class _Writes:
         settled = {app_id for app_id, version in recorded if version == _version_in(head, app_id)}
         marked = {marker: own for marker, own in self.marked.items() if marker not in recorded}
         rest = _Writes(self.count - len(recorded), marked, recorded, paths, frozenset(settled))
-        files = adds.filter(pc.invert(pc.is_in(adds["path"], value_set=pa.array(paths, pa.string()))))
+        files = adds.filter(pc.invert(pc.is_in(adds["path"], value_set=texts(paths))))
         return rest, files, [marker for marker in markers if (marker.app_id, marker.version) not in recorded]
 
 
@@ -562,7 +563,7 @@ def _body(
 
 def _references(operation: Operation, state: Snapshot, changes: Sequence[dict[str, Any]]) -> Sequence[str]:
     keys = [] if operation.restored is None else list(reached_keys(operation.restored, state.store))
-    paths = pa.chunked_array([pa.array([body["path"] for body in changes], pa.string())])
+    paths = pa.chunked_array([texts([body["path"] for body in changes])])
     return [*keys, *data_keys(paths, state.store).to_pylist()]
 
 

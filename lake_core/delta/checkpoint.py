@@ -30,7 +30,7 @@ from lake_core.delta.action_fields import (
 from lake_core.delta.errors import CheckpointGone, CorruptCheckpoint
 from lake_core.delta.json_numbers import loads
 from lake_core.delta.log_segment import SIDECARS_FOLDER, CheckpointFiles
-from lake_core.delta.numpy_arrays import booleans, integers, mask
+from lake_core.delta.numpy_arrays import booleans, empty_table, integers, mask
 from lake_core.delta.struct_statistics import stats_json
 from lake_core.errors import InvalidKey, NotFound
 from lake_core.hybrid_calendar import HybridCalendar
@@ -302,7 +302,7 @@ class Checkpoint:
             leaves = _leaves(file)
             if any(leaf.startswith(f"{action}.") for leaf in leaves):
                 tables.append(self._file_rows(file, leaves, action, key, fields, only))
-        return pa.concat_tables(tables) if tables else schema.empty_table()
+        return pa.concat_tables(tables) if tables else empty_table(schema)
 
     def _file_rows(
         self,
@@ -344,7 +344,7 @@ class Checkpoint:
             if self._share is not None and action in ("add", "remove"):
                 rows = rows.filter(mask(self._share(rows)))
             chunks.append(rows)
-        return pa.concat_tables(chunks) if chunks else pa.schema(list(fields)).empty_table()
+        return pa.concat_tables(chunks) if chunks else empty_table(pa.schema(list(fields)))
 
 
 def _check_columns(schema: pa.Schema, expected: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ from lake_core.delta.checkpoint_writer import CheckpointActions, encode, write_c
 from lake_core.delta.commit_file import add_tags
 from lake_core.delta.errors import CheckpointRace, CorruptCheckpoint, CorruptCommit
 from lake_core.delta.log_segment import LOG_FOLDER, LogSegment, entry_key, find_segments, part_key
-from lake_core.delta.numpy_arrays import mask
+from lake_core.delta.numpy_arrays import empty_table, mask
 from lake_core.delta.replay import file_key, live_files, tombstones, transactions
 from lake_core.delta.snapshot import read_entries, replay_singles
 from lake_core.errors import AlreadyExists
@@ -112,7 +112,7 @@ class PartWriter:
             live_files(checkpoint, runs, [name for name, _ in ADD_FIELDS], vectors=True),
             tombstones(checkpoint, runs),
             tags,
-            pa.schema(list(TRANSACTION_FIELDS)).empty_table() if number else transactions(checkpoint, runs),
+            empty_table(pa.schema(list(TRANSACTION_FIELDS))) if number else transactions(checkpoint, runs),
             self.metadata,
             self.protocol,
             self.domains,

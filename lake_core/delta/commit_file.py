@@ -22,7 +22,7 @@ from lake_core.delta.action_fields import ADD_FIELDS, CHANGE_FIELDS, PARTITION_V
 from lake_core.delta.errors import CorruptCommit, MalformedAction
 from lake_core.delta.json_numbers import loads, with_whole_numbers
 from lake_core.delta.log_segment import commit_key
-from lake_core.delta.numpy_arrays import integers, texts
+from lake_core.delta.numpy_arrays import empty_table, integers, texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -139,7 +139,7 @@ def change_files(version: int, data: bytes, partition_keys: Sequence[str]) -> pa
     """
     kind = _struct(CHANGE_FIELDS, partition_keys)
     if b'"cdc"' not in data:
-        return pa.schema(list(CHANGE_FIELDS)).empty_table()
+        return empty_table(pa.schema(list(CHANGE_FIELDS)))
     try:
         table = _read_json(b"{}\n" + data, pa.schema([("cdc", kind)]))
     except (pa.ArrowException, ValueError, OverflowError) as error:

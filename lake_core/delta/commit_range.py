@@ -13,6 +13,7 @@ from lake_core.delta.conflict import Reads
 from lake_core.delta.errors import MixedRearrangement
 from lake_core.delta.log_segment import commit_key, list_log
 from lake_core.delta.read_set import read_set_of
+from lake_core.delta.replay import last_of_each
 from lake_core.errors import NotFound
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class CommitRange:
     def added(self) -> pa.Array:
         """Return the paths of all files that the commits added."""
         if not self.bodies:
-            return pa.array([], pa.string())
+            return pa.nulls(0, pa.string())
         return parse_run(self.bodies, (), None).adds["path"].combine_chunks()
 
     def recorded_as_absorbed(self) -> list[str]:
@@ -100,12 +101,10 @@ class CommitRange:
         if len(self.bodies) < 2:
             return recorded
         run = parse_run(self.bodies, (), None)
-        adds, removes = (
-            actions.select(["path", "commit"]).group_by("path").aggregate([("commit", "max")])
-            for actions in (run.adds, run.removes)
-        )
-        both = adds.join(removes, "path", join_type="inner", right_suffix="_removed")
-        gone = both.filter(pc.greater(both["commit_max_removed"], both["commit_max"]))["path"]
+        adds, removes = (actions.take(last_of_each(actions["path"])) for actions in (run.adds, run.removes))
+        added = pc.index_in(removes["path"], value_set=adds["path"])
+        removes, commits = removes.filter(added.is_valid()), adds["commit"].take(added.drop_null())
+        gone = removes.filter(pc.greater(removes["commit"], commits))["path"]
         return list(dict.fromkeys([*recorded, *gone.to_pylist()]))
 
     def replaced(self, paths: AbstractSet[str], received: AbstractSet[str]) -> list[str]:

@@ -13,6 +13,7 @@ from lake_core.dataset import ColumnChange, DatasetComparison
 from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.commit_range import CommitRange
 from lake_core.delta.difference import difference
+from lake_core.delta.numpy_arrays import empty_table
 from lake_core.delta.row_counts import RowChange, row_change, row_count
 from lake_core.delta.scan import Scan, open_data_files
 
@@ -31,7 +32,7 @@ def compare(before: Snapshot | None, after: Snapshot | None, *, sample: int, mos
     If files were rewritten, their rows are compared if they are at most `most_rows`; otherwise the numbers are those of
     the commits' metrics. The result shows up to `sample` of the rows that were added and removed.
     """
-    nothing = pa.schema(list(ADD_FIELDS)).empty_table()
+    nothing = empty_table(pa.schema(list(ADD_FIELDS)))
     if before is not None and after is not None:
         changed = difference(before, after)
         adds, removes = changed.adds, changed.removes
@@ -127,7 +128,7 @@ def _signed(snapshot: Snapshot, schema: pa.Schema, files: pa.Table, sign: int) -
     Nested values become JSON, by which rows can be grouped. The last column holds `sign`.
     """
     table_schema = snapshot.metadata.arrow_schema
-    table = pa.concat_tables([table_schema.empty_table(), *_tables(snapshot, files)])
+    table = pa.concat_tables([empty_table(table_schema), *_tables(snapshot, files)])
     columns: dict[str, Any] = {}
     for child in schema:
         if child.name not in table_schema.names:

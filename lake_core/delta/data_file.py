@@ -21,6 +21,7 @@ from lake_core.delta.conform import relabelled
 from lake_core.delta.encodings import encodings
 from lake_core.delta.file_care import BOUNDS_HOLD_IN
 from lake_core.delta.file_name import CHANGES_FOLDER, COMPRESSION, new_name
+from lake_core.delta.numpy_arrays import empty_table
 from lake_core.delta.ordered_rows import in_order
 from lake_core.delta.path import encode_path, partition_folder
 from lake_core.delta.statistics import Leaf, StatisticsCollector, indexed_leaves, leaf_columns, leaf_values
@@ -255,7 +256,7 @@ class _OpenFile:
         self._opened(rows).write_table(rows)
 
     def close(self) -> AddFile:
-        (self._writer or self._opened(self._schema.empty_table())).close()
+        (self._writer or self._opened(empty_table(self._schema))).close()
         body = self._sink.getvalue()
         # The store may have normalized the name, and the log must have the name in the store.
         key = self._store.put(self._key, memoryview(body), unique=True).key

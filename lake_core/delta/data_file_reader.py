@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from lake_core.delta.column_mapping import renamed_field
 from lake_core.delta.conform import conform_out, relabelled
 from lake_core.delta.errors import CorruptDataFile, CorruptDeletionVector, DataFileMissing
-from lake_core.delta.numpy_arrays import integers, mask, numbers
+from lake_core.delta.numpy_arrays import empty_table, integers, mask, numbers
 from lake_core.delta.row_groups import RowGroup, encoded_texts, matching_row_groups, row_groups
 from lake_core.errors import NotFound
 from lake_core.expression import Predicate, columns, matching
@@ -334,7 +334,7 @@ class OpenDataFile:
         schema = self.files.schema
         if self.files.position is not None:
             schema = schema.append(pa.field(self.files.position, pa.int64()))
-        return schema.empty_table()
+        return empty_table(schema)
 
 
 def _reader(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +21,7 @@ from lake_core.delta.commit_file import CommitRun
 from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts
 from lake_core.delta.errors import MetadataChanged
 from lake_core.delta.features import supported_features, upgraded
+from lake_core.delta.numpy_arrays import empty_table, integers, mask, texts
 from lake_core.delta.replay import file_key
 from lake_core.delta.scan import plan_scan
 from lake_core.delta.set_transaction import NEVER
@@ -55,11 +57,16 @@ class SnapshotDifference:
     def as_run(self, version: int) -> CommitRun:
         """Return the difference as if one commit had made it, for the conflict rules."""
         removes = _with_fields(self.removes, REMOVE_FIELDS)
+        updated = [marker.last_updated for marker in self.markers]
         markers = pa.table(
             {
-                "appId": pa.array([marker.app_id for marker in self.markers], pa.string()),
-                "version": pa.array([marker.version for marker in self.markers], pa.int64()),
-                "lastUpdated": pa.array([marker.last_updated for marker in self.markers], pa.int64()),
+                "appId": texts([marker.app_id for marker in self.markers]),
+                "version": integers(np.array([marker.version for marker in self.markers], np.int64)),
+                "lastUpdated": pc.if_else(
+                    mask(np.array([time is not None for time in updated], np.bool_)),
+                    integers(np.array([time or 0 for time in updated], np.int64)),
+                    scalar(None, pa.int64()),
+                ),
             }
         )
         adds, removes, markers = (_numbered(table, version) for table in (self.adds, removes, markers))
@@ -67,11 +74,8 @@ class SnapshotDifference:
 
 
 def _numbered(table: pa.Table, version: int) -> pa.Table:
-    rows = len(table)
-    positions = pa.array(range(rows), pa.int64())
-    return table.append_column("commit", pa.repeat(scalar(version, pa.int64()), rows)).append_column(
-        "position", positions
-    )
+    commits = pa.repeat(scalar(version, pa.int64()), len(table))
+    return table.append_column("commit", commits).append_column("position", integers(np.arange(len(table))))
 
 
 def difference(before: Snapshot, after: Snapshot) -> SnapshotDifference:
@@ -94,7 +98,7 @@ def difference(before: Snapshot, after: Snapshot) -> SnapshotDifference:
 
 
 def _nothing() -> pa.Table:
-    return pa.schema(list(ADD_FIELDS)).empty_table()
+    return empty_table(pa.schema(list(ADD_FIELDS)))
 
 
 def _with_fields(files: pa.Table, fields: Sequence[tuple[str, pa.DataType]]) -> pa.Table:

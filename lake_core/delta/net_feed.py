@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from lake_core.delta.changes import reads_as
 from lake_core.delta.data_file import DataFileWriter, change_rows
 from lake_core.delta.difference import difference
-from lake_core.delta.numpy_arrays import integers, mask
+from lake_core.delta.numpy_arrays import empty_table, integers, mask
 from lake_core.delta.path import data_keys
 from lake_core.delta.scan import Scan, open_data_files
 
@@ -85,7 +85,7 @@ def _rows(snapshot: Snapshot, files: pa.Table) -> pa.Table:
     schema = snapshot.metadata.arrow_schema
     opened = open_data_files(Scan(snapshot, schema, None, files, schema))
     tables = (table.select(schema.names) for index in range(len(opened.keys)) for table in opened.batches(index))
-    return pa.concat_tables([schema.empty_table(), *tables])
+    return pa.concat_tables([empty_table(schema), *tables])
 
 
 def _uncancelled(added: pa.Table, removed: pa.Table) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

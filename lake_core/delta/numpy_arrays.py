@@ -1,7 +1,7 @@
 """Between NumPy and Arrow without a copy where that is possible, and without pandas.
 
-Not `pa.array` and `to_numpy`: their first call imports pandas where that is installed, which takes longer than to open
-a table.
+Not `pa.array`, `to_numpy` and `Schema.empty_table`: their first call imports pandas where that is installed, which
+takes longer than to open a table.
 """
 
 from __future__ import annotations
@@ -14,6 +14,11 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+def empty_table(schema: pa.Schema) -> pa.Table:
+    """Return a table of these columns without rows."""
+    return pa.Table.from_batches([], schema)
 
 
 def integers(values: npt.NDArray[np.integer]) -> pa.Array:
@@ -38,17 +43,18 @@ def texts(values: Sequence[str]) -> pa.StringArray:
 
 def numbers(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int64]:
     """Return the values of a column of int64 or int32 that has no nulls."""
+    if not len(values):
+        return np.empty(0, dtype=np.int64)
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    kind = np.int32 if array.type.bit_width == 32 else np.int64
-    whole = np.frombuffer(array.buffers()[1], dtype=kind) if len(array) else np.empty(0, dtype=kind)
+    whole = np.frombuffer(array.buffers()[1], dtype=np.int32 if array.type.bit_width == 32 else np.int64)
     return whole[array.offset : array.offset + len(array)].astype(np.int64, copy=False)
 
 
 def booleans(values: pa.BooleanArray | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     """Return the values of a boolean column that has no nulls."""
-    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    if not len(array):
+    if not len(values):
         return np.empty(0, dtype=np.bool_)
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     bits = np.unpackbits(np.frombuffer(array.buffers()[1], dtype=np.uint8), bitorder="little")
     return bits[array.offset : array.offset + len(array)].astype(np.bool_)
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from lake_core.arrow_scalar import scalar
 from lake_core.delta.action_fields import ADD_FIELDS, REMOVE_FIELDS, TRANSACTION_FIELDS
-from lake_core.delta.numpy_arrays import integers, mask, numbers
+from lake_core.delta.numpy_arrays import empty_table, integers, mask, numbers
 from lake_core.delta.path import same_paths
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def live_files(
     tables = [tail.cast(schema)] if len(tail) else []
     if checkpoint is not None:
         tables.insert(0, _without(checkpoint.adds(schema.names, only), named))
-    table = pa.concat_tables(tables) if tables else schema.empty_table()
+    table = pa.concat_tables(tables) if tables else empty_table(schema)
     return table.select([name for name, _ in ADD_FIELDS if name in columns])
 
 
@@ -69,7 +69,7 @@ def tombstones(checkpoint: Checkpoint | None, runs: Sequence[CommitRun]) -> pa.T
     tables = [tail.cast(schema)] if len(tail) else []
     if checkpoint is not None:
         tables.insert(0, _without(checkpoint.removes(), named))
-    return pa.concat_tables(tables) if tables else schema.empty_table()
+    return pa.concat_tables(tables) if tables else empty_table(schema)
 
 
 def transactions(checkpoint: Checkpoint | None, runs: Sequence[CommitRun]) -> pa.Table:
@@ -78,9 +78,9 @@ def transactions(checkpoint: Checkpoint | None, runs: Sequence[CommitRun]) -> pa
     tables = [checkpoint.transactions().cast(schema)] if checkpoint is not None else []
     tables += [run.transactions.select(schema.names).cast(schema) for run in runs]
     if not tables:
-        return schema.empty_table()
+        return empty_table(schema)
     table = pa.concat_tables(tables)
-    return table.take(_last_of_each(table["appId"]))
+    return table.take(last_of_each(table["appId"]))
 
 
 def _latest(runs: Sequence[CommitRun], columns: Sequence[str], *, adds: bool) -> tuple[pa.Table, pa.ChunkedArray]:
@@ -105,11 +105,11 @@ def _latest(runs: Sequence[CommitRun], columns: Sequence[str], *, adds: bool) ->
     # Within one key the action with the greatest position is in force.
     by_position = np.argsort(positions, kind="stable")
     winners = np.zeros(len(positions), dtype=bool)
-    winners[by_position[numbers(_last_of_each(all_keys.take(integers(by_position))))]] = True
+    winners[by_position[numbers(last_of_each(all_keys.take(integers(by_position))))]] = True
     return pa.concat_tables(kept).filter(mask(winners[flags == adds])), all_keys
 
 
-def _last_of_each(keys: pa.ChunkedArray) -> pa.Array:
+def last_of_each(keys: pa.ChunkedArray) -> pa.Array:
     """Return the row numbers of the last occurrence of each key, ascending."""
     codes = numbers(keys.combine_chunks().dictionary_encode().indices)
     last = np.zeros(int(codes.max()) + 1 if len(codes) else 0, dtype=np.int64)

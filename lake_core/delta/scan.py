@@ -14,7 +14,7 @@ from lake_core.clock import now_ms, system_clock
 from lake_core.delta.data_file_reader import DataFiles
 from lake_core.delta.deletion_vector import deleted_rows
 from lake_core.delta.errors import SchemaMismatch
-from lake_core.delta.numpy_arrays import integers, mask
+from lake_core.delta.numpy_arrays import empty_table, integers, mask
 from lake_core.delta.path import locate_all
 from lake_core.delta.skipping import matching_partitions, partition_filter, partition_table, skip
 from lake_core.expression import TRUE, Predicate, columns, parse_predicate
@@ -146,7 +146,7 @@ def read_rows(scan: Scan) -> pa.Table:
         tables = [table.select(scan.schema.names) for table in parts]
     if not scan.schema.names:
         return pa.table({"\x00rows": pa.nulls(sum(table.num_rows for table in tables))}).select([])
-    return pa.concat_tables(tables) if tables else scan.schema.empty_table()
+    return pa.concat_tables(tables) if tables else empty_table(scan.schema)
 
 
 def chosen_columns(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:

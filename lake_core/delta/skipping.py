@@ -21,7 +21,7 @@ import pyarrow.json as pa_json
 from lake_core.arrow_scalar import FALSE_VALUE, TRUE_VALUE, scalar
 from lake_core.delta import partition_value
 from lake_core.delta.errors import MalformedAction
-from lake_core.delta.numpy_arrays import booleans, integers, numbers, text_bytes
+from lake_core.delta.numpy_arrays import booleans, empty_table, integers, numbers, text_bytes
 from lake_core.expression import (
     And,
     Column,
@@ -383,7 +383,7 @@ def json_lines(texts: pa.ChunkedArray) -> bytes:
 def parse_stats(body: bytes, fields: list[tuple[str, pa.DataType]], rows: int) -> pa.Table | None:
     """Return these fields of statistics, one row a file; None if some file's have other types, and so are useless."""
     if not rows:
-        return pa.schema(fields).empty_table()
+        return empty_table(pa.schema(fields))
     try:
         table = pa_json.read_json(
             pa.BufferReader(body),

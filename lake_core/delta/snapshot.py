@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.arrow_scalar import scalar
 from lake_core.delta import replay
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
 from lake_core.delta.checkpoint import Checkpoint, FileFilter
@@ -129,14 +130,14 @@ class Snapshot:
 
     def _transaction(self, app_id: str) -> SetTransaction | None:
         for run in reversed(self._runs):
-            markers = run.transactions.filter(pc.equal(run.transactions["appId"], app_id))
+            markers = run.transactions.filter(pc.equal(run.transactions["appId"], scalar(app_id)))
             if len(markers):
                 return _marker(markers, -1)
         if self._checkpoint is None:
             return None
         # The runs of this snapshot were just searched. Those of a snapshot without the damaged checkpoint were not.
         recorded = self._recovering(lambda s: replay.transactions(s._checkpoint, () if s is self else s._runs))
-        markers = recorded.filter(pc.equal(recorded["appId"], app_id))
+        markers = recorded.filter(pc.equal(recorded["appId"], scalar(app_id)))
         return _marker(markers, 0) if len(markers) else None
 
     def tags(self) -> dict[str, dict[str, str | None]]:

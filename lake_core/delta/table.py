@@ -11,8 +11,6 @@ import pyarrow as pa
 from lake_core import runtime
 from lake_core.clock import Clock, now_ms, system_clock
 from lake_core.delta.action import Protocol
-from lake_core.delta.checkpoint_parts import PART_ROWS, write_checkpoint_parts
-from lake_core.delta.checkpoint_writer import write_checkpoint
 from lake_core.delta.conflict import Reads
 from lake_core.delta.definition import asked_protocol, check_empty, check_same, new_metadata
 from lake_core.delta.errors import (
@@ -23,15 +21,9 @@ from lake_core.delta.errors import (
 )
 from lake_core.delta.features import READER_VERSION, WRITER_VERSION, check_writable, upgraded_for
 from lake_core.delta.fit import fit_rows
-from lake_core.delta.log_cleanup import clean_log
 from lake_core.delta.operations import alter
-from lake_core.delta.operations.convert import convert
 from lake_core.delta.operations.delete import delete
-from lake_core.delta.operations.merge import Merge, MergeText, merge
-from lake_core.delta.operations.optimize import optimize
-from lake_core.delta.operations.restore import restore
 from lake_core.delta.operations.update import update
-from lake_core.delta.operations.vacuum import Orphans, VacuumResult, vacuum
 from lake_core.delta.operations.write import SchemaMode, Write, plan_append, plan_overwrite
 from lake_core.delta.properties import checkpoint_interval
 from lake_core.delta.result import OperationResult, recorded_operation
@@ -48,6 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lake_core.delta.commit_time import Instant
+    from lake_core.delta.operations.merge import Merge, MergeText
+    from lake_core.delta.operations.vacuum import Orphans, VacuumResult
 
 ArrowData: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader"
 """Rows to write. Any object with `__arrow_c_stream__` is accepted as well."""
@@ -169,6 +163,8 @@ class DeltaTable(TableView):
 
         `alias` names the table and the source in expressions. The source is held in memory.
         """
+        from lake_core.delta.operations.merge import Merge, merge
+
         rows = _Once(_reader(source))
 
         def execute(text: MergeText, txn: Txn | None) -> OperationResult:
@@ -192,6 +188,7 @@ class DeltaTable(TableView):
         Raises InvalidPredicate, InvalidExpression, SchemaMismatch; ConcurrentDeleteRead if another writer rewrote a
         file in the meantime; and what reading and writing raise.
         """
+        from lake_core.delta.operations.optimize import optimize
 
         def plan(snapshot: Snapshot, now: int) -> Operation | None:
             return optimize(snapshot, now, where=where, target_size=target_size, zorder_by=zorder_by)
@@ -219,6 +216,8 @@ class DeltaTable(TableView):
         stay. `dry_run` deletes nothing. The handle moves to the latest version. `run` calls the functions that list and
         delete. Raises UnsafeRetention if the retention is shorter than the table's own, unless `allow_unsafe`.
         """
+        from lake_core.delta.operations.vacuum import vacuum
+
         self.refresh()
         self._check_writable()
         now = now_ms(self._clock)
@@ -241,6 +240,8 @@ class DeltaTable(TableView):
         Raises VersionNotFound, AppendOnlyTable; DataFileMissing if a file of that version was vacuumed;
         ConcurrentModification and its subclasses.
         """
+        from lake_core.delta.operations.restore import restore
+
         if (version is None) == (timestamp is None):
             raise ValueError("pass either a version or a timestamp to restore")
         target = type(self).open(self.store, version=version, timestamp=timestamp).snapshot
@@ -264,6 +265,8 @@ class DeltaTable(TableView):
 
         Raises TableAlreadyExists, ConvertFailed, SchemaMismatch, UnsupportedType, CorruptDataFile.
         """
+        from lake_core.delta.operations.convert import convert
+
         store, clock = store_at(url_or_store, storage_options), clock or system_clock
         files = store.data_root
         commit_first(store, convert(files, partition_by, now_ms(clock), run), now_ms(clock))
@@ -354,18 +357,24 @@ class DeltaTable(TableView):
             self._snapshot, data, now, where=where, dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by
         )
 
-    def checkpoint(self, *, run: Runner | None = None, part_rows: int = PART_ROWS) -> None:
+    def checkpoint(self, *, run: Runner | None = None, part_rows: int | None = None) -> None:
         """Write a checkpoint of this version, and point `_last_checkpoint` to it unless it points to a later one.
 
-        With `run`, which calls tasks, a table with more than `part_rows` files and tombstones gets a checkpoint of
-        several parts, one written by each task. The log is then not cleaned.
+        With `run`, which calls tasks, a table with more than `part_rows` (500,000) files and tombstones gets a
+        checkpoint of several parts, one written by each task. The log is then not cleaned.
 
         Raises CheckpointRace if another process writes the same parts.
         """
+        from lake_core.delta.checkpoint_writer import write_checkpoint
+
         self._check_writable()
         now, target = now_ms(self._clock), self.store.derived_root
         if run is not None:
-            write_checkpoint_parts(self._snapshot, now, run, part_rows=part_rows, target=target)
+            from lake_core.delta.checkpoint_parts import PART_ROWS, write_checkpoint_parts
+
+            write_checkpoint_parts(
+                self._snapshot, now, run, part_rows=PART_ROWS if part_rows is None else part_rows, target=target
+            )
             return
         write_checkpoint(self._snapshot, now, target)
         self.clean_log()
@@ -375,6 +384,8 @@ class DeltaTable(TableView):
 
         Checkpoints do this too. In a lake nothing is deleted, because the lake's history needs the log files.
         """
+        from lake_core.delta.log_cleanup import clean_log
+
         self._check_writable()
         if self.store.versioned:
             return []
@@ -457,6 +468,9 @@ class DeltaTable(TableView):
         # checkpoint that is missing only costs readers time.
         try:
             if committed.version % checkpoint_interval(self.metadata.configuration) == 0:
+                from lake_core.delta.checkpoint_writer import write_checkpoint
+                from lake_core.delta.log_cleanup import clean_log
+
                 write_checkpoint(committed.snapshot, now_ms(self._clock))
                 self._snapshot = committed.snapshot.on_checkpoint()
                 clean_log(self._snapshot, now_ms(self._clock))

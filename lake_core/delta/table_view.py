@@ -10,7 +10,6 @@ import pyarrow as pa
 from lake_core.clock import Clock, system_clock
 from lake_core.delta import scan
 from lake_core.delta.action_fields import PARTITION_VALUES
-from lake_core.delta.changes import Bound, read_changes
 from lake_core.delta.commit_time import CommitTimes, Instant, parse_instant
 from lake_core.delta.detail import TableDetail, table_detail
 from lake_core.delta.errors import SchemaMismatch
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from lake_core.delta.action import Metadata, Protocol
+    from lake_core.delta.changes import Bound
 
 Location: TypeAlias = "str | PathLike[str] | ObjectStore"
 
@@ -227,6 +227,8 @@ class TableView:
         result is read, also DataFileMissing, CorruptDataFile, CorruptDeletionVector, PathOutsideTable; and the first
         two, if a version between the first and the last one is the cause.
         """
+        from lake_core.delta.changes import read_changes
+
         return read_changes(self._snapshot, start, end, columns, where)
 
     def txn_version(self, app_id: str) -> int | None:

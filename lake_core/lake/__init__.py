@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 __all__ = ["ChangedKey", "Lake", "Published", "Session", "SessionWriter", "SharedSession", "Status"]
 
-__getattr__ = lazy_exports(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "ChangedKey": "publish.comparison",
-        "Lake": "lake",
-        "Published": "publish.published",
-        "Session": "session.private_session",
-        "SessionWriter": "session.session_writer",
-        "SharedSession": "session.shared_session",
-        "Status": "lake",
+        "ChangedKey": ".publish.comparison",
+        "Lake": ".lake",
+        "Published": ".publish.published",
+        "Session": ".session.private_session",
+        "SessionWriter": ".session.session_writer",
+        "SharedSession": ".session.shared_session",
+        "Status": ".lake",
     },
 )

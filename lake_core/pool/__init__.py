@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 __all__ = ["BranchConfig", "Commit", "DataObject", "Order", "Pool", "PoolConfig", "PoolLake", "Scan"]
 
-__getattr__ = lazy_exports(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "BranchConfig": "config",
-        "Commit": "commit",
-        "DataObject": "data_object",
-        "Order": "config",
-        "Pool": "pool",
-        "PoolConfig": "config",
-        "PoolLake": "lake",
-        "Scan": "scan",
+        "BranchConfig": ".config",
+        "Commit": ".commit",
+        "DataObject": ".data_object",
+        "Order": ".config",
+        "Pool": ".pool",
+        "PoolConfig": ".config",
+        "PoolLake": ".lake",
+        "Scan": ".scan",
     },
 )

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from lake_core.pool.arrow.columns import Column
 from lake_core.pool.arrow.fuse import InexactInteger, widen_columns
-from lake_core.pool.arrow.table import DELTA_KEY, TYPE_KEY, struct_array, to_table
+from lake_core.pool.arrow.table import struct_array, to_table
+from lake_core.pool.arrow.type_key import DELTA_KEY, TYPE_KEY
 from lake_core.pool.errors import InvalidJson, InvalidValue
 from lake_core.pool.fused_type import JSON, with_rounded_integers
 from lake_core.pool.types import Field, NamedType, RecordType, Type, UnionType, fields_of, map_components, under

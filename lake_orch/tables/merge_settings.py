@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from lake_core.delta.operations.merge import Merge
 from lake_core.expression import quote_identifier
 from lake_orch.errors import InvalidDefinition
+
+if TYPE_CHECKING:
+    from lake_core.delta.operations.merge import Merge
 
 Values: TypeAlias = "Mapping[str, str] | Literal['*']"
 

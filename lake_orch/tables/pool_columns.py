@@ -19,7 +19,8 @@ from lake_core.pool import types
 from lake_core.pool.arrow.arrow_type import arrow_type
 from lake_core.pool.arrow.columns import Column
 from lake_core.pool.arrow.fuse import InexactInteger, widen_columns
-from lake_core.pool.arrow.table import DELTA_KEY, TYPE_KEY, stated_type
+from lake_core.pool.arrow.table import stated_type
+from lake_core.pool.arrow.type_key import DELTA_KEY, TYPE_KEY
 from lake_core.pool.errors import InvalidJson, InvalidValue
 from lake_core.pool.fused_type import JSON
 from lake_core.pool.types import ArrayType, ErrorType, Field, MapType, RecordType, SetType, Type, under

@@ -12,6 +12,7 @@ from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import FolderNotEmpty, NaiveTimestamp, UnsupportedType
 from lake_core.delta.fit import fit_rows
 from lake_core.delta.operations.write import Write
+from lake_core.pool.arrow.type_key import may_name_type
 from lake_core.txn import Txn
 from lake_core.workspace import Receipt, Workspace
 from lake_orch.errors import InvalidDefinition, TableNotEmpty
@@ -22,7 +23,6 @@ from lake_orch.tables.merge_settings import SOURCE, TARGET, MergeSettings
 from lake_orch.tables.naive_timestamps import FEATURE as NTZ_FEATURE
 from lake_orch.tables.naive_timestamps import allow_naive, as_utc, has_naive, in_metadata
 from lake_orch.tables.owner import Owner, claim
-from lake_orch.tables.pool_columns import fitted
 from lake_orch.tables.rows import Rows
 from lake_orch.tables.rows.partition_guard import PartitionGuard
 from lake_orch.tables.settings import TableSettings, TableWriteMode
@@ -93,7 +93,10 @@ class TableWriter:
             return earlier
         replaces_table = table is not None and guard is None and mode in ("overwrite", "error", "ignore")
         columns = self._columns(table)
-        rows = fitted(rows, columns, self.rows_name, keeps_rows=not replaces_table)
+        if any(may_name_type(child) for child in rows.schema):
+            from lake_orch.tables.pool_columns import fitted
+
+            rows = fitted(rows, columns, self.rows_name, keeps_rows=not replaces_table)
         if columns is not None and isinstance(rows.data, pa.Table):
             rows = rows.mapped(partial(fit_rows, table=columns), columns) or rows
         if settings.schema is not None:

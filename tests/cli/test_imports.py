@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -12,16 +10,9 @@ import pytest
 from lake_core import Lake
 from lake_core.cli import main
 from lake_core.cli.lazy_commands import LazyCommand
+from tests.imports import HEAVY, imported
 
-_HEAVY = ("pandas", "polars", "sqlglot", "duckdb", "zarr", "xarray", "obstore", "fsspec", "dagster", "pyspark", "rich")
 _FORMATS = ("pyarrow", "lake_core.delta.table", "lake_core.pool.pool", "lake_core.icechunk", "lake_core.expression")
-
-
-def imported(program: str, modules: tuple[str, ...]) -> list[str]:
-    """Return those of the modules that a program imports."""
-    check = f"{program}\nimport sys\nprint(*[name for name in {modules!r} if name in sys.modules], file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
-    return done.stderr.split()
 
 
 def command(*words: str) -> str:
@@ -30,24 +21,24 @@ def command(*words: str) -> str:
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"]])
 def test_help_imports_nothing_of_lakes(words: list[str]) -> None:
-    assert imported(command(*words), (*_HEAVY, *_FORMATS, "numpy", "lake_core.lake.lake")) == []
+    assert imported(command(*words), (*HEAVY, *_FORMATS, "numpy", "lake_core.lake.lake")) == []
 
 
 @pytest.mark.parametrize("words", [["log"], ["branch"], ["tag"], ["status"], ["log", "--oneline"]])
 def test_commands_about_commits_import_no_format(tmp_path: Path, words: list[str]) -> None:
     Lake.create(tmp_path)
-    unused = tuple(name for name in (*_HEAVY, *_FORMATS) if name != "rich")  # which lays tables out
+    unused = tuple(name for name in (*HEAVY, *_FORMATS) if name != "rich")  # which lays tables out
     assert imported(command("--lake", str(tmp_path), *words), unused) == []
 
 
 @pytest.mark.parametrize(
     ("statement", "unused"),
     [
-        ("import lake_core", (*_HEAVY, *_FORMATS, "numpy")),
-        ("from lake_core import Lake", (*_HEAVY, *_FORMATS)),
+        ("import lake_core", (*HEAVY, *_FORMATS, "numpy")),
+        ("from lake_core import Lake", (*HEAVY, *_FORMATS)),
         (
             "from lake_core.delta import DeltaTable",
-            (*_HEAVY, "lake_core.pool.pool", "lake_core.icechunk", "lake_core.lake.lake"),
+            (*HEAVY, "lake_core.pool.pool", "lake_core.icechunk", "lake_core.lake.lake"),
         ),
     ],
 )

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lake_core.delta.file_name import is_hidden
 from lake_core.delta.log_segment import LOG_FOLDER
-from lake_core.delta.numpy_arrays import mask
+from lake_core.delta.numpy_arrays import empty_table, mask
 from lake_core.delta.path import partition_folder
 from lake_core.errors import InvalidKey
 
@@ -52,7 +52,7 @@ def list_unknown(
     hashes = np.sort(_hashes(live)) if len(starts) > 1 else np.empty(0, np.uint64)
     folders = _partition_folders(known, partition_columns)
     parts = list(run(_ListTask(store, starts, hashes, folders), len(starts)))
-    listed = pa.concat_tables([_LISTED.empty_table(), *(part.files for part in parts)])
+    listed = pa.concat_tables([empty_table(_LISTED), *(part.files for part in parts)])
     # A folder with its own log is another table.
     for folder in {folder for part in parts for folder in part.tables}:
         listed = listed.filter(pc.invert(pc.starts_with(listed["key"], folder)))

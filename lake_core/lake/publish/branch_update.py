@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from lake_core.graveler import Commit
     from lake_core.lake.publish.published import Published
 
+MOST_TRIES = 50
+"""How often a change is applied again because another writer was faster."""
+
 
 class RefsMoved(Exception):
     """The refs changed since an update was prepared: prepare it again."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from lake_core.lake.errors import Conflict, Diverged, PublishTimeout
 from lake_core.lake.publish.adoption import Adoption
-from lake_core.lake.publish.branch_update import BranchUpdate, CommitFirst, RefsMoved, Source
+from lake_core.lake.publish.branch_update import MOST_TRIES, BranchUpdate, CommitFirst, RefsMoved, Source
 from lake_core.lake.publish.checkout import has_moved, try_check_out
 from lake_core.lake.publish.prepare import head_of
 from lake_core.lake.publish.published import Published
@@ -25,9 +25,6 @@ from lake_core.lake.refs.lease import lease
 if TYPE_CHECKING:
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
-
-MOST_TRIES = 50
-"""How often a change is applied again because another writer was faster."""
 
 
 def commit_to_branch(repository: Repository, source: Source) -> Published:

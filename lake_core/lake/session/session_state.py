@@ -72,3 +72,25 @@ def check_epoch(record: SessionRecord, epoch: int | None) -> None:
             f"{epoch}), so writes from here are refused: "
             "join the session again if this process is the one to continue"
         )
+
+
+def fail(
+    repository: Repository,
+    id: str,
+    reason: str,
+    keep: timedelta = KEEP_FAILED,
+    epoch: int | None = None,
+    *,
+    conflicts: bool = False,
+) -> None:
+    """Mark an open session as failed for `keep`. One that has ended, or has a later epoch, does not change."""
+
+    def plan(state: State) -> Sequence[Action]:
+        record = RefsState(state).session(id)
+        if record.state != OPEN or (epoch is not None and epoch < record.epoch):
+            return ()
+        expires = min(repository.clock() + keep, record.opened + MOST_EXPIRY)
+        failed = replace(record, state=FAILED, reason=reason[:1000], expires=expires, conflicts=conflicts)
+        return [Update(record.key, failed.to_json())]
+
+    repository.journal.append(plan)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from lake_core import runtime
 from lake_core.lake.errors import SessionClosed, StaleAttempt
 from lake_core.lake.publish.apply import apply
-from lake_core.lake.publish.commit_to_branch import MOST_TRIES
+from lake_core.lake.publish.branch_update import MOST_TRIES
 from lake_core.lake.publish.tree_update import check_references, write_tree
 from lake_core.lake.refs.session_record import OPEN, Batch, SessionRecord
 from lake_core.lake.session.batch_change import change_batches

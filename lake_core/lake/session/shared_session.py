@@ -12,31 +12,23 @@ from typing import TYPE_CHECKING, Literal
 
 from lake_core import runtime
 from lake_core.journal import Action, Add, Append, State, Update
-from lake_core.lake.errors import Conflict, DamagedLake, RefExists
-from lake_core.lake.publish.branch_update import BranchUpdate, RefsMoved
-from lake_core.lake.publish.commit_to_branch import commit_to_branch
-from lake_core.lake.publish.prepare import Change, Proposal, check_unchanged
-from lake_core.lake.publish.session_update import prepare_session
+from lake_core.lake.errors import RefExists
+from lake_core.lake.publish.branch_update import RefsMoved
 from lake_core.lake.publish.tree_update import write_tree
-from lake_core.lake.refs.commit_record import REVERT_FIELD, UNDOES_FIELD
-from lake_core.lake.refs.history import log
 from lake_core.lake.refs.pending_deletions import collections
 from lake_core.lake.refs.refs_state import RefsState, check_name
-from lake_core.lake.refs.session_record import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN, PUBLISHED, SessionRecord
-from lake_core.lake.session.earlier_publish import published_earlier, remedy
+from lake_core.lake.refs.session_record import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN, SessionRecord
 from lake_core.lake.session.generations import generation_id, generations
-from lake_core.lake.session.replace_published import replace_published
 from lake_core.lake.session.session_state import (
     DEFAULT_EXPIRY,
     KEEP_FAILED,
-    check_epoch,
     closed,
     expire_if_due,
+    fail,
     renewed_expiry,
 )
 from lake_core.lake.session.session_writer import SessionWriter
 from lake_core.lake.session.task_attempt import TaskAttempt
-from lake_core.lake.session.tasks import Ended, discard, publish_tasks
 from lake_core.lake.state.state_store import StateStore
 
 if TYPE_CHECKING:
@@ -45,9 +37,6 @@ if TYPE_CHECKING:
     from lake_core.lake.publish.published import Published
     from lake_core.lake.refs.session_record import Batch
     from lake_core.lake.repository import Repository
-
-_RETENTION = "retention:"
-"""The prefix of the metadata keys that name the datasets whose retention the session ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +133,8 @@ class SharedSession(StateStore):
         repository = self._repository
         refs = repository.refs()
         record = refs.session(self.id)
+        from lake_core.lake.publish.prepare import check_unchanged
+
         check_unchanged(repository, refs, reads, refs.commit(commit), refs.commit(record.base))
 
         def plan(state: State) -> Sequence[Action]:
@@ -172,6 +163,8 @@ class SharedSession(StateStore):
             SessionClosed: The session was published or abandoned, or has expired.
             StaleEpoch: Another process has resumed the session.
         """
+        from lake_core.lake.session.tasks import discard
+
         return discard(self._repository, self.id, self.epoch, lambda batch: batch.task in tasks)
 
     def discard_batches(self, ids: Collection[str]) -> Sequence[str]:
@@ -179,6 +172,8 @@ class SharedSession(StateStore):
 
         It is for a caller who has judged these batches: what their tasks have written in the meantime stays.
         """
+        from lake_core.lake.session.tasks import discard
+
         return discard(self._repository, self.id, self.epoch, lambda batch: batch.id in ids)
 
     def replace_published(self, commit: str, tasks: Collection[str]) -> Sequence[str]:
@@ -201,6 +196,8 @@ class SharedSession(StateStore):
             SessionClosed: This session accepts no more writes.
             StaleEpoch: Another process has resumed this session.
         """
+        from lake_core.lake.session.replace_published import replace_published
+
         return replace_published(self._repository, self.id, self.epoch, commit, tasks)
 
     def publish(
@@ -225,14 +222,19 @@ class SharedSession(StateStore):
             SessionClosed: The session was abandoned, or has expired.
             StaleEpoch: Another process has resumed the session.
         """
+        from lake_core.lake.session.publish_session import publish_session
+
         if tasks is None:
-            return _publish(self._repository, self.id, self.epoch)
+            return publish_session(self._repository, self.id, self.epoch)
+
+        from lake_core.lake.session.tasks import Ended, publish_tasks
+
         ended = Ended(frozenset(tasks), without_end)
         return publish_tasks(
             self._repository,
             self.id,
             self.epoch,
-            lambda: _publish(self._repository, self.id, self.epoch, ended),
+            lambda: publish_session(self._repository, self.id, self.epoch, ended),
             leaves_out=others == "leave out",
         )
 
@@ -241,7 +243,7 @@ class SharedSession(StateStore):
 
         A session that has ended, or that another process has resumed, does not change.
         """
-        _fail(self._repository, self.id, reason, keep, self.epoch)
+        fail(self._repository, self.id, reason, keep, self.epoch)
 
     def abandon(self) -> None:
         """End the session and discard its changes. Raises SessionClosed if it is published."""
@@ -362,140 +364,3 @@ def open_shared(
         return Append([Add(record.key, record.to_json())], record)
 
     return SharedSession(repository, repository.journal.append(plan))
-
-
-@dataclass(frozen=True, slots=True)
-class _SharedSource:
-    """A `Source` that publishes a shared session."""
-
-    repository: Repository
-    id: str
-    branch: str
-    epoch: int | None
-    ended: Ended | None = None
-    """The tasks that ended well; None to publish all that is there."""
-    compares_checkout: bool = False
-
-    def prepare(self, refs: RefsState) -> BranchUpdate | Published:
-        repository = self.repository
-        record = expire_if_due(repository, refs.session(self.id))
-        if record.is_published:
-            return _published(repository, repository.refs(refresh=False), record)
-        _check_publishable(record, self.epoch)
-        if self.ended is not None:
-            self.ended.check(record.id, refs.batches(record))
-        retention = {
-            key[len(_RETENTION) :]: value for key, value in record.metadata.items() if key.startswith(_RETENTION)
-        }
-        metadata = {key: value for key, value in record.metadata.items() if not key.startswith(_RETENTION)}
-        proposal = Proposal(
-            record.branch,
-            record.message or f"session {record.id}",
-            metadata | {"lineage": record.lineage},
-            session=record.id,
-            retention=retention,
-        )
-        self._check_not_undone(refs, record)
-        base = repository.commit_state(refs.commit(record.base), f"the base of session {record.id}")
-        incoming = repository.state(record.tree, f"session {record.id}")
-        change = Change(base, incoming, record.reads, remedy=remedy(record.id))
-        update = prepare_session(repository, refs, proposal, change, record.base)
-        return replace(
-            update,
-            requirements=(*update.requirements, SessionAt(record.id, self.epoch, record.tree, record.reads)),
-            updates=(*update.updates, MarkPublished(record.id, update.published.commit)),
-        )
-
-    def _check_not_undone(self, refs: RefsState, record: SessionRecord) -> None:
-        """Raise Conflict if a session with the same changes, of the same lineage, was published and then reverted."""
-        undone: set[str] = set()
-        for commit in log(refs, refs.commit(refs.branch(record.branch)), first_parent=True):
-            if commit.id == record.base:
-                return
-            if commit.id in undone and commit.metadata.get("lineage") == record.lineage:
-                raise Conflict(
-                    f"session {record.id} has changes of session {commit.metadata.get('session')}, which was published "
-                    f"as commit {commit.id[:12]} and reverted since",
-                    commit=refs.branch(record.branch),
-                    remedy="To have them again, revert the revert",
-                )
-            undone.update(commit.metadata.get(UNDOES_FIELD, commit.metadata.get(REVERT_FIELD, "")).split())
-
-
-@dataclass(frozen=True, slots=True)
-class SessionAt:
-    """A `Requirement`: the session can be published, has this epoch, and still has the tree and reads of the change."""
-
-    id: str
-    epoch: int | None
-    tree: str
-    reads: Sequence[str]
-
-    def check(self, refs: RefsState) -> None:
-        """Raise RefsMoved if the session changed, SessionClosed or StaleEpoch if it cannot be published."""
-        record = refs.session(self.id)
-        _check_publishable(record, self.epoch)
-        if record.tree != self.tree or record.reads != self.reads:
-            raise RefsMoved
-
-
-@dataclass(frozen=True, slots=True)
-class MarkPublished:
-    """A `RefsUpdate` that records a shared session as published."""
-
-    id: str
-    commit: str
-
-    def actions(self, refs: RefsState) -> Sequence[Action]:
-        """Return the update of the session's record, with the commit that it was published as."""
-        record = refs.session(self.id)
-        count = len(refs.batches(record))
-        published = replace(record, state=PUBLISHED, commit=self.commit, batch_count=count)
-        return [Update(record.key, published.to_json())]
-
-
-def _check_publishable(record: SessionRecord, epoch: int | None) -> None:
-    if record.state not in (OPEN, FAILED):
-        raise closed(record)
-    check_epoch(record, epoch)
-
-
-def _publish(repository: Repository, id: str, epoch: int | None, ended: Ended | None = None) -> Published:
-    refs = repository.refs()
-    record = expire_if_due(repository, refs.session(id))
-    if record.is_published:
-        return _published(repository, repository.refs(refresh=False), record)
-    _check_publishable(record, epoch)
-    try:
-        return commit_to_branch(repository, _SharedSource(repository, id, record.branch, epoch, ended))
-    except Conflict as error:
-        _fail(repository, id, error.explanation, conflicts=True)
-        raise error.replace(session=id) from error.__cause__
-
-
-def _published(repository: Repository, refs: RefsState, record: SessionRecord) -> Published:
-    if record.commit is None:
-        raise DamagedLake(
-            f"the record of session {record.id!r} in the refs journal does not name the commit that it was published as"
-        )
-    return published_earlier(repository, refs, record.branch, record.id, refs.commit(record.commit))
-
-
-def _fail(
-    repository: Repository,
-    id: str,
-    reason: str,
-    keep: timedelta = KEEP_FAILED,
-    epoch: int | None = None,
-    *,
-    conflicts: bool = False,
-) -> None:
-    def plan(state: State) -> Sequence[Action]:
-        record = RefsState(state).session(id)
-        if record.state != OPEN or (epoch is not None and epoch < record.epoch):
-            return ()
-        expires = min(repository.clock() + keep, record.opened + MOST_EXPIRY)
-        failed = replace(record, state=FAILED, reason=reason[:1000], expires=expires, conflicts=conflicts)
-        return [Update(record.key, failed.to_json())]
-
-    repository.journal.append(plan)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lake_core.lake.errors import SessionClosed, UnfinishedTasks
-from lake_core.lake.publish.commit_to_branch import MOST_TRIES
+from lake_core.lake.publish.branch_update import MOST_TRIES
 from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_core.lake.session.batch_change import change_batches
 from lake_core.lake.session.session_state import check_epoch, closed, expire_if_due

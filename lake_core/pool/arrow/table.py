@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lake_core.pool.arrow.arrow_type import arrow_type, inferred_type
 from lake_core.pool.arrow.bodies import validity
+from lake_core.pool.arrow.type_key import DELTA_KEY, TYPE_KEY
 from lake_core.pool.errors import InvalidType, InvalidValue, InvalidZson
 from lake_core.pool.types import Field, RecordType, Type, under
 from lake_core.pool.zson.reader import parse_type
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 
     from lake_core.pool.arrow.arrays import Mask
 
-TYPE_KEY: Final = b"zed.type"
-"""Under this key, the metadata of a field and of a schema keep the Zed type as text."""
-DELTA_KEY: Final = b"SPARK::metadata::json"
-"""Under this key, the metadata of a field keeps a JSON object, in which a Delta table stores the Zed type."""
 WHOLE: Final = "this"
 """The name of the single column of a table whose values are null, or are not records."""
 

@@ -29,7 +29,8 @@ from lake_core.pool import types
 from lake_core.pool.arrow.arrays import valid
 from lake_core.pool.arrow.arrow_type import arrow_type
 from lake_core.pool.arrow.bodies import validity
-from lake_core.pool.arrow.table import TYPE_KEY, WHOLE, struct_array
+from lake_core.pool.arrow.table import WHOLE, struct_array
+from lake_core.pool.arrow.type_key import TYPE_KEY
 from lake_core.pool.types import (
     ArrayType,
     EnumType,

@@ -18,7 +18,8 @@ from lake_core.clock import system_clock
 from lake_core.errors import LakeError
 from lake_core.pool import Commit, DataObject, Pool
 from lake_core.pool.arrow.arrow_type import inferred_type
-from lake_core.pool.arrow.table import TYPE_KEY, struct_array
+from lake_core.pool.arrow.table import struct_array
+from lake_core.pool.arrow.type_key import TYPE_KEY
 from lake_core.pool.errors import InvalidZson
 from lake_core.pool.fused_type import without_unions
 from lake_core.pool.key_range import KeyRange

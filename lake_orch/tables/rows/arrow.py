@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,8 +13,6 @@ from dagster import AssetKey, TableColumnLineage
 
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.conform import convert_exactly, plain
-from lake_core.delta.operations.merge import Merge
-from lake_core.delta.operations.merge_keys import check_keys
 from lake_core.delta.operations.write import Write
 from lake_core.expression import InvalidExpression, evaluate, parse_predicate
 from lake_core.txn import Txn
@@ -21,6 +20,9 @@ from lake_orch.errors import DefinitionMismatch, InvalidDefinition
 from lake_orch.spark.type_name import spark_type_name
 from lake_orch.tables.rows.partition_guard import PartitionGuard
 from lake_orch.tables.rows.protocol import BrokenRows, RowCondition
+
+if TYPE_CHECKING:
+    from lake_core.delta.operations.merge import Merge
 
 _THREADS = 2
 """The number of threads that encode files."""
@@ -98,6 +100,8 @@ class ArrowRows:
 
         Raises DuplicateKeys, NullKeys.
         """
+        from lake_core.delta.operations.merge_keys import check_keys
+
         # A merge holds its source in memory in any case.
         table = self.data if isinstance(self.data, pa.Table) else self.data.read_all()
         check_keys(plain(table), keys)

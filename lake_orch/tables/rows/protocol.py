@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import pyarrow as pa
 from dagster import AssetKey, TableColumnLineage
 
 from lake_core.delta import DeltaTable, OperationResult
-from lake_core.delta.operations.merge import Merge
 from lake_core.delta.operations.write import Write
 from lake_core.txn import Txn
 from lake_orch.tables.rows.partition_guard import PartitionGuard
+
+if TYPE_CHECKING:
+    from lake_core.delta.operations.merge import Merge
 
 
 @dataclass(frozen=True, slots=True)
