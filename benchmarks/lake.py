@@ -66,13 +66,9 @@ def work(lake, n):
 """
 
 HISTORY = """
-from lake_core.dataset import dataset_format
 memory = MemoryStore()
 lake = new_lake(memory)
 for n in range({commits}):
-    if n % 10 == 0:
-        # As processes that publish ten times each: one that goes on for long replays all that it saw.
-        dataset_format("delta")._cache.clear()
     work(lake, n).publish()
 store = LocalStore(folder)
 for meta in memory.list():

@@ -39,13 +39,13 @@ from lake_core.delta.difference import (
     with_merged_properties,
 )
 from lake_core.delta.features import is_active, supported_features, upgraded
+from lake_core.delta.file_key import file_key
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.marked_write import MARKED_FIELD, MarkedWrites, marked_field, marked_writes, sets_marker
 from lake_core.delta.net_feed import exist, net_changes
 from lake_core.delta.numpy_arrays import texts
 from lake_core.delta.path import data_keys
 from lake_core.delta.read_set import READS_FIELD, read_set_texts
-from lake_core.delta.replay import file_key
 from lake_core.delta.set_transaction import NEVER
 from lake_core.delta.transaction import Operation, commit_info, encode_operation
 from lake_core.errors import ObjectMissing

@@ -22,9 +22,10 @@ from lake_core.delta.checkpoint import Checkpoint
 from lake_core.delta.checkpoint_writer import CheckpointActions, encode, write_checkpoint, write_hint
 from lake_core.delta.commit_file import add_tags
 from lake_core.delta.errors import CheckpointRace, CorruptCheckpoint, CorruptCommit
+from lake_core.delta.file_key import file_key
 from lake_core.delta.log_segment import LOG_FOLDER, LogSegment, entry_key, find_segments, part_key
 from lake_core.delta.numpy_arrays import empty_table, mask
-from lake_core.delta.replay import file_key, live_files, tombstones, transactions
+from lake_core.delta.replay import live_files, tombstones, transactions
 from lake_core.delta.snapshot import read_entries, replay_singles
 from lake_core.errors import AlreadyExists
 

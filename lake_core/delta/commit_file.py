@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ import pyarrow.json as pa_json
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol
 from lake_core.delta.action_fields import ADD_FIELDS, CHANGE_FIELDS, PARTITION_VALUES, REMOVE_FIELDS, TRANSACTION_FIELDS
 from lake_core.delta.errors import CorruptCommit, MalformedAction
+from lake_core.delta.file_key import file_key
 from lake_core.delta.json_numbers import loads, with_whole_numbers
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.numpy_arrays import empty_table, integers, texts
@@ -50,6 +51,13 @@ class CommitRun:
     domains: tuple[DomainMetadata, ...]
     sources: tuple[bytes, ...]
     """The bytes of the commits, for fields that are rarely read (tags)."""
+    add_keys: pa.ChunkedArray = field(init=False)
+    """The identity of the file of each add action."""
+    remove_keys: pa.ChunkedArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "add_keys", file_key(self.adds))
+        object.__setattr__(self, "remove_keys", file_key(self.removes))
 
 
 def split_runs(commits: Sequence[tuple[int, bytes]]) -> Iterator[tuple[Metadata | None, list[tuple[int, bytes]]]]:

@@ -25,8 +25,8 @@ from lake_core.delta.errors import (
     ProtocolChanged,
 )
 from lake_core.delta.features import supported_features
+from lake_core.delta.file_key import file_key
 from lake_core.delta.numpy_arrays import mask
-from lake_core.delta.replay import file_key
 from lake_core.delta.set_transaction import is_expired, recorded_version
 from lake_core.delta.skipping import skip
 from lake_core.readable import count_of

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-import threading
-from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -42,7 +40,7 @@ from lake_core.delta.apply_difference import (
 )
 from lake_core.delta.checkpoint_writer import write_checkpoint
 from lake_core.delta.commit_file import change_files, parse_run, single_actions
-from lake_core.delta.commit_range import CommitRange, log_etag, shared_version
+from lake_core.delta.commit_range import CommitRange, shared_version
 from lake_core.delta.commit_time import CommitTimes
 from lake_core.delta.comparison import compare
 from lake_core.delta.content import parquet_problem
@@ -61,6 +59,7 @@ from lake_core.delta.log_segment import (
 from lake_core.delta.path import data_keys
 from lake_core.delta.properties import checkpoint_interval, deleted_file_retention_ms
 from lake_core.delta.snapshot import Snapshot, load_snapshot
+from lake_core.delta.snapshot_cache import SnapshotCache
 from lake_core.delta.table import DeltaTable
 from lake_core.delta.touch import only_deletes, reads_between, rearranges, touches
 from lake_core.delta.transaction import Operation
@@ -75,11 +74,8 @@ if TYPE_CHECKING:
 
 _COMMIT = re.compile(rf"{LOG_FOLDER}/([0-9]{{20}})\.json")
 _DERIVED = re.compile(rf"{LOG_FOLDER}/(?:([0-9]{{20}})\..*(?:parquet|crc|compacted\.json|checkpoint\..*)|_.*)")
-_CACHED = 64
-"""Snapshots that are kept to build later ones on."""
 _MOST_REPLAYED = 16
 """The most runs of commits with which a cached snapshot goes on after a checkpoint was written."""
-_LOOKED_UP = 16
 _PARSED = 256
 """Commits that are parsed at once."""
 _SMALL = 64 << 10
@@ -93,8 +89,7 @@ class DeltaFormat(DatasetFormat):
     derived_prefix = f"{LOG_FOLDER}/"
 
     def __init__(self) -> None:
-        self._cache: OrderedDict[tuple[str, int, str], Snapshot] = OrderedDict()
-        self._lock = threading.Lock()
+        self._snapshots = SnapshotCache()
 
     def key_class(self, key: str) -> KeyClass | None:
         """Return LOG for commits, DERIVED for other known files of the log, UNIQUE for all keys outside of it."""
@@ -112,7 +107,7 @@ class DeltaFormat(DatasetFormat):
         """Open the table at its latest version, or with options of `DeltaTable.open`."""
         if options:
             return DeltaTable.open(store, clock=clock, **options)
-        return DeltaTable.at(self.snapshot(store), clock)
+        return DeltaTable.at(self.snapshot(store), clock, self._snapshots.keep)
 
     def create(
         self,
@@ -276,7 +271,7 @@ class DeltaFormat(DatasetFormat):
             write_checkpoint(snapshot, now_ms(lambda: now), derived_root)
             if snapshot.replayed > _MOST_REPLAYED:
                 # Otherwise a process that goes on would replay ever more commits. Reading it back costs requests.
-                self._keep(state.url(), snapshot.on_checkpoint(derived_root))
+                self._snapshots.keep(snapshot.on_checkpoint(derived_root))
 
     def reachable(self, state: ObjectStore, since: int | None) -> Sizes:
         """Return the data files, deletion vectors and change files of the versions from `since` on."""
@@ -334,26 +329,7 @@ class DeltaFormat(DatasetFormat):
         """
         if version is not None:
             return load_snapshot(store, version)
-        url = store.url()
-        with self._lock:
-            cached_snapshots = [(at, tag) for cached_url, at, tag in self._cache if cached_url == url]
-        for at, tag in sorted(cached_snapshots, reverse=True)[:_LOOKED_UP]:
-            if log_etag(store, at) == tag:
-                with self._lock:
-                    cached = self._cache.get((url, at, tag))
-                if cached is not None:
-                    return self._keep(url, replace(cached, store=store).refreshed())
-        return self._keep(url, load_snapshot(store))
-
-    def _keep(self, url: str, snapshot: Snapshot) -> Snapshot:
-        tag = log_etag(snapshot.store, snapshot.version)
-        if tag is not None:
-            with self._lock:
-                self._cache[url, snapshot.version, tag] = snapshot
-                self._cache.move_to_end((url, snapshot.version, tag))
-                while len(self._cache) > _CACHED:
-                    self._cache.popitem(last=False)
-        return snapshot
+        return self._snapshots.load(store)
 
 
 def _imported_version(after: Snapshot, head: Snapshot) -> int | None:

@@ -21,8 +21,9 @@ from lake_core.delta.commit_file import CommitRun
 from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts
 from lake_core.delta.errors import MetadataChanged
 from lake_core.delta.features import supported_features, upgraded
+from lake_core.delta.file_key import file_key
 from lake_core.delta.numpy_arrays import empty_table, integers, mask, texts
-from lake_core.delta.replay import file_key
+from lake_core.delta.replay import net_files, transactions
 from lake_core.delta.scan import plan_scan
 from lake_core.delta.set_transaction import NEVER
 
@@ -70,7 +71,16 @@ class SnapshotDifference:
             }
         )
         adds, removes, markers = (_numbered(table, version) for table in (self.adds, removes, markers))
-        return CommitRun((version,), adds, removes, markers, self.protocol, self.metadata, tuple(self.domains), (b"",))
+        return CommitRun(
+            versions=(version,),
+            adds=adds,
+            removes=removes,
+            transactions=markers,
+            protocol=self.protocol,
+            metadata=self.metadata,
+            domains=tuple(self.domains),
+            sources=(b"",),
+        )
 
 
 def _numbered(table: pa.Table, version: int) -> pa.Table:
@@ -82,7 +92,13 @@ def difference(before: Snapshot, after: Snapshot) -> SnapshotDifference:
     """Return the net difference from `before` to `after`, independent of the commits between them."""
     if before is after:
         return SnapshotDifference(_nothing(), _nothing(), (), None, None, ())
-    old, new = before.files(_ADD), after.files(_ADD)
+    tail = after.known_since(before)
+    if tail is None:
+        old, new = before.files(_ADD), after.files(_ADD)
+    else:
+        # Only the files that the commits name can differ.
+        new, named = net_files(tail, _ADD)
+        old = before.files_named(_ADD, named)
     old_keys, new_keys = file_key(old), file_key(new)
     then = {domain.domain: domain for domain in before.domains}
     now = {domain.domain: domain for domain in after.domains}
@@ -109,7 +125,12 @@ def _with_fields(files: pa.Table, fields: Sequence[tuple[str, pa.DataType]]) -> 
 
 def changed_markers(before: Snapshot, after: Snapshot) -> Sequence[SetTransaction]:
     """Return the txn actions that differ, as they are in `after`."""
-    old, new = _markers(before), _markers(after)
+    tail = after.known_since(before)
+    if tail is not None:
+        latest = _markers(transactions(None, tail))
+        earlier = {app_id: before.last_transaction(app_id) or _UNSET for app_id in latest}
+        return [marker for app_id, marker in latest.items() if earlier[app_id].version != marker.version]
+    old, new = _markers(before.transactions()), _markers(after.transactions())
     changed = [marker for app_id, marker in new.items() if old.get(app_id, _UNSET).version != marker.version]
     dropped = [marker for app_id, marker in old.items() if app_id not in new and marker.version != NEVER]
     return [*changed, *(replace(marker, version=NEVER) for marker in dropped)]
@@ -118,8 +139,8 @@ def changed_markers(before: Snapshot, after: Snapshot) -> Sequence[SetTransactio
 _UNSET = SetTransaction("", NEVER, None)
 
 
-def _markers(snapshot: Snapshot) -> dict[str, SetTransaction]:
-    rows = snapshot.transactions().select(["appId", "version", "lastUpdated"]).to_pylist()
+def _markers(actions: pa.Table) -> dict[str, SetTransaction]:
+    rows = actions.select(["appId", "version", "lastUpdated"]).to_pylist()
     return {row["appId"]: SetTransaction(row["appId"], row["version"], row["lastUpdated"]) for row in rows}
 
 

@@ -12,30 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.arrow_scalar import scalar
 from lake_core.delta.action_fields import ADD_FIELDS, REMOVE_FIELDS, TRANSACTION_FIELDS
+from lake_core.delta.file_key import file_key
 from lake_core.delta.numpy_arrays import empty_table, integers, mask, numbers
-from lake_core.delta.path import same_paths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lake_core.delta.checkpoint import Checkpoint, FileFilter
     from lake_core.delta.commit_file import CommitRun
-
-
-def file_key(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray:
-    """Return each file action's identity: its path, with its deletion vector's id if any (section File identity).
-
-    Paths of one file are equal, however they are spelled.
-    """
-    path = same_paths(table["path"])
-    if "deletionVector" not in table.column_names or table["deletionVector"].null_count == len(table):
-        return path
-    vector = table["deletionVector"]
-    offset = pc.coalesce(pc.struct_field(vector, "offset").cast(pa.string()), scalar(""))
-    parts = [path, pc.struct_field(vector, "storageType"), pc.struct_field(vector, "pathOrInlineDv"), offset]
-    return pc.coalesce(pc.binary_join_element_wise(*parts, "\x00"), path)
 
 
 def live_files(
@@ -60,6 +45,25 @@ def live_files(
         tables.insert(0, _without(checkpoint.adds(schema.names, only), named))
     table = pa.concat_tables(tables) if tables else empty_table(schema)
     return table.select([name for name, _ in ADD_FIELDS if name in columns])
+
+
+def net_files(runs: Sequence[CommitRun], columns: Sequence[str]) -> tuple[pa.Table, pa.ChunkedArray]:
+    """Return these fields of the adds that are in force after the runs, and the key of every file that they name."""
+    schema = pa.schema([(name, kind) for name, kind in ADD_FIELDS if name in columns])
+    adds, named = _latest(runs, schema.names, adds=True)
+    return (adds.cast(schema) if len(adds) else empty_table(schema)), named
+
+
+def name_any(checkpoint: Checkpoint | None, runs: Sequence[CommitRun], keys: pa.ChunkedArray, *, vectors: bool) -> bool:
+    """Return whether a checkpoint has a file with one of these keys, or commits name one. No statistics are read."""
+    named = [chunk for run in runs for column in (run.add_keys, run.remove_keys) for chunk in column.chunks]
+    if _is_any_in(keys, pa.chunked_array(named, pa.string())):
+        return True
+    return checkpoint is not None and _is_any_in(file_key(checkpoint.adds(_with_key((), vectors))), keys)
+
+
+def _is_any_in(keys: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:
+    return bool(pc.any(pc.is_in(keys, value_set=others)).as_py())
 
 
 def tombstones(checkpoint: Checkpoint | None, runs: Sequence[CommitRun]) -> pa.Table:
@@ -91,8 +95,8 @@ def _latest(runs: Sequence[CommitRun], columns: Sequence[str], *, adds: bool) ->
     is_add: list[np.ndarray] = []
     base = 0
     for run in runs:
-        for table, flag in ((run.adds, True), (run.removes, False)):
-            keys.append(file_key(table))
+        for table, table_keys, flag in ((run.adds, run.add_keys, True), (run.removes, run.remove_keys, False)):
+            keys.append(table_keys)
             order.append(numbers(table["position"]) + base)
             is_add.append(np.full(len(table), flag))
         kept.append((run.adds if adds else run.removes).select(columns))

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from lake_core.delta.commit_file import parse_run, read_commit_info
 from lake_core.delta.errors import DeltaError
+from lake_core.delta.file_key import file_key
 from lake_core.delta.log_segment import commit_key
-from lake_core.delta.replay import file_key
 from lake_core.delta.skipping import num_records
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.errors import NotFound
@@ -72,13 +72,13 @@ def version_rows(snapshot: Snapshot, versions: Sequence[int]) -> Mapping[int, Ro
         )
     )
     run = parse_run(commits, (), None)
-    keys, counts = [file_key(run.adds)], [row_counts(run.adds)]
+    keys, counts = [run.add_keys], [row_counts(run.adds)]
     if before is not None:
         files = before.files(["path", "stats", "deletionVector"])
         keys.append(file_key(files))
         counts.append(row_counts(files))
     added = pa.chunked_array([chunk for key in keys for chunk in _chunks(key)], pa.string())
-    positions = pc.index_in(file_key(run.removes), value_set=added)
+    positions = pc.index_in(run.remove_keys, value_set=added)
     removed = pc.take(pa.chunked_array(counts, pa.int64()), positions)
     changes: dict[int, RowChange] = {}
     for version, data in commits:

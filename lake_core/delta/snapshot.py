@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from lake_core.arrow_scalar import scalar
 from lake_core.delta import replay
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
+from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.checkpoint import Checkpoint, FileFilter
 from lake_core.delta.commit_file import CommitRun, add_tags, parse_run, single_actions, split_runs
 from lake_core.delta.errors import (
@@ -32,6 +33,7 @@ from lake_core.delta.errors import (
     VersionNotFound,
 )
 from lake_core.delta.features import check_protocol, check_readable
+from lake_core.delta.file_key import file_key
 from lake_core.delta.log_segment import (
     CheckpointFiles,
     LogSegment,
@@ -40,6 +42,7 @@ from lake_core.delta.log_segment import (
     find_segments,
     newer_versions,
 )
+from lake_core.delta.numpy_arrays import empty_table
 from lake_core.errors import NotFound
 
 if TYPE_CHECKING:
@@ -110,6 +113,14 @@ class Snapshot:
         """Return the fields of add actions that identify files: the path, and the deletion vector if any has one."""
         return ("path", "deletionVector") if self.has_deletion_vectors() else ("path",)
 
+    def files_named(self, columns: Sequence[str], keys: pa.ChunkedArray) -> pa.Table:
+        """Return these fields of those add actions in force whose file has one of these keys (`file_key`)."""
+        vectors = self.has_deletion_vectors()
+        if not self._recovering(lambda s: replay.name_any(s._checkpoint, s._runs, keys, vectors=vectors)):
+            return empty_table(pa.schema([field for field in ADD_FIELDS if field[0] in columns]))
+        files = self.files(columns)
+        return files.filter(pc.is_in(file_key(files), value_set=keys))
+
     def tombstones(self) -> pa.Table:
         """Return the remove actions in force, including expired ones (fields of `action_fields.REMOVE_FIELDS`)."""
         return self._recovering(lambda s: replay.tombstones(s._checkpoint, s._runs))
@@ -125,10 +136,11 @@ class Snapshot:
 
     def transaction(self, app_id: str) -> SetTransaction | None:
         """Return the last txn action of an application, or None if it has none or a restore reverted it."""
-        marker = self._transaction(app_id)
+        marker = self.last_transaction(app_id)
         return None if marker is None or marker.version < 0 else marker
 
-    def _transaction(self, app_id: str) -> SetTransaction | None:
+    def last_transaction(self, app_id: str) -> SetTransaction | None:
+        """Return the last txn action of an application, or None. One that a restore reverted is below zero."""
         for run in reversed(self._runs):
             markers = run.transactions.filter(pc.equal(run.transactions["appId"], scalar(app_id)))
             if len(markers):
@@ -196,13 +208,9 @@ class Snapshot:
 
     def since(self, earlier: Snapshot) -> tuple[CommitRun, ...]:
         """Return the commits that lead from an earlier snapshot to this one, however this one was loaded."""
-        shared = len(earlier._runs)
-        if (
-            self._checkpoint is earlier._checkpoint
-            and all(a is b for a, b in zip(self._runs, earlier._runs, strict=False))
-            and len(self._runs) >= shared
-        ):
-            return self._runs[shared:]
+        known = self.known_since(earlier)
+        if known is not None:
+            return known
         versions = range(earlier.version + 1, self.version + 1)
         metadata: Metadata | None = earlier.metadata
         runs = []
@@ -210,6 +218,17 @@ class Snapshot:
             metadata = changed or metadata
             runs.append(parse_run(group, list(metadata.partition_keys.values()) if metadata else (), changed))
         return tuple(runs)
+
+    def known_since(self, earlier: Snapshot) -> tuple[CommitRun, ...] | None:
+        """Return the commits that lead from an earlier snapshot to this one, None unless this one was made from it."""
+        shared = len(earlier._runs)
+        if (
+            self._checkpoint is earlier._checkpoint
+            and len(self._runs) >= shared
+            and all(a is b for a, b in zip(self._runs, earlier._runs, strict=False))
+        ):
+            return self._runs[shared:]
+        return None
 
     def has_deletion_vectors(self) -> bool:
         """Return whether any file may have a deletion vector, without reading the files' actions."""
@@ -382,7 +401,7 @@ def _check_reconciled(runs: Sequence[CommitRun], first: int, last: int) -> None:
     Some writers put all actions of the commits there, in another order.
     """
     run = next(run for run in runs if last in run.versions)
-    keys = [replay.file_key(table.filter(pc.equal(table["commit"], last))) for table in (run.adds, run.removes)]
+    keys = [file_key(table.filter(pc.equal(table["commit"], last))) for table in (run.adds, run.removes)]
     files = pa.chunked_array([chunk for key in keys for chunk in key.chunks], pa.string())
     apps = run.transactions.filter(pc.equal(run.transactions["commit"], last))["appId"]
     for names in (files, apps):

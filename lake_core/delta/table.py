@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -61,6 +61,20 @@ class DeltaTable(TableView):
         table.append(rows, txn=("nightly-load", 17))
         table.to_arrow(columns=["id"], where="day >= DATE '2024-01-01'")
     """
+
+    _on_commit: Callable[[Snapshot], object] | None = None
+
+    @classmethod
+    def at(
+        cls, snapshot: Snapshot, clock: Clock | None = None, on_commit: Callable[[Snapshot], object] | None = None
+    ) -> Self:
+        """Return a handle on a snapshot that is loaded already.
+
+        `on_commit` is called with each snapshot that a commit through the handle leads to.
+        """
+        table = super().at(snapshot, clock)
+        table._on_commit = on_commit
+        return table
 
     @classmethod
     def create(
@@ -446,6 +460,8 @@ class DeltaTable(TableView):
             check_writable(operation.protocol, operation.metadata or self.metadata, self.store)
         committed = commit(replace(operation, transaction=None if txn is None else set_transaction(txn, now)), now)
         self._snapshot = committed.snapshot
+        if self._on_commit is not None:
+            self._on_commit(committed.snapshot)
         if not committed.already_recorded:
             self._checkpoint_if_due(committed)
         return committed

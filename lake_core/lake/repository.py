@@ -48,6 +48,8 @@ class Repository:
     lease_config: LeaseConfig = field(default_factory=LeaseConfig)
     deletion_lists: DeletionLists = field(init=False)
     recent_content: RecentContent = field(default_factory=RecentContent)
+    undisturbed: set[str] = field(default_factory=set)
+    """Branches whose last publish through this handle met no other publisher."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "deletion_lists", DeletionLists(self.root))

@@ -20,7 +20,7 @@ from lake_core.lake.publish.prepare import head_of
 from lake_core.lake.publish.published import Published
 from lake_core.lake.publish.write_derived import write_derived
 from lake_core.lake.refs.commit_record import changed_datasets
-from lake_core.lake.refs.lease import lease
+from lake_core.lake.refs.lease import is_leased, lease
 
 if TYPE_CHECKING:
     from lake_core.lake.refs.refs_state import RefsState
@@ -32,30 +32,45 @@ def commit_to_branch(repository: Repository, source: Source) -> Published:
 
     Raises Conflict, ProtectedBranch, Diverged, Collected, PublishTimeout, and what else the source raises.
     """
-    branch = source.branch
-    with lease(repository.root, branch, repository.lease_config), repository.recent_content:
-        for _ in range(MOST_TRIES):
-            refs = repository.refs()
-            try:
-                update = source.prepare(refs)
-                return update if isinstance(update, Published) else _commit(repository, update)
-            except CommitFirst as first:
-                with suppress(RefsMoved):
-                    _commit(repository, first.update)
-                continue
-            except RefsMoved:
-                continue
-            except (Diverged, Conflict) as error:
-                # Checked-out files were compared with these refs, but a faster publisher may have written them since.
-                if (source.compares_checkout or isinstance(error, Diverged)) and has_moved(repository, refs, branch):
-                    continue
-                if isinstance(error, Conflict) or not _adopt(repository, refs, branch, error):
-                    raise
-                continue
+    root, branch, undisturbed = repository.root, source.branch, repository.undisturbed
+    with repository.recent_content:
+        if branch in undisturbed:
+            is_taken, refs = root.gather(partial(is_leased, root, branch), repository.refs)
+            if not is_taken and (published := _try(repository, source, refs)) is not None:
+                return published
+            undisturbed.discard(branch)
+        with lease(root, branch, repository.lease_config) as waited:
+            for tries in range(MOST_TRIES):
+                published = _try(repository, source, repository.refs())
+                if published is not None:
+                    if not tries and not waited:
+                        undisturbed.add(branch)
+                    return published
     raise PublishTimeout(
         f"the branch {branch!r} moved {MOST_TRIES} times while the changes were applied to it, so "
         "nothing was published: publish again"
     )
+
+
+def _try(repository: Repository, source: Source, refs: RefsState) -> Published | None:
+    """Try once to commit an update that is prepared by these refs. Return None if it must be prepared again."""
+    try:
+        update = source.prepare(refs)
+        return update if isinstance(update, Published) else _commit(repository, update)
+    except CommitFirst as first:
+        with suppress(RefsMoved):
+            _commit(repository, first.update)
+        return None
+    except RefsMoved:
+        return None
+    except (Diverged, Conflict) as error:
+        # Checked-out files were compared with these refs, but a faster publisher may have written them since.
+        compares = source.compares_checkout or isinstance(error, Diverged)
+        if compares and has_moved(repository, refs, source.branch):
+            return None
+        if isinstance(error, Conflict) or not _adopt(repository, refs, source.branch, error):
+            raise
+        return None
 
 
 def _commit(repository: Repository, update: BranchUpdate) -> Published:

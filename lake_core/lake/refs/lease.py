@@ -1,7 +1,8 @@
 """Leases: publishers of one branch wait for each other, so that fewer of them apply their changes in vain.
 
-Leases are advisory. The refs journal ensures correctness: a publisher without a lease, or slower than its lease, can
-only fail to move the branch and try again.
+A publisher that met no other one last time tries without, unless somebody holds the lease. Leases are advisory. The
+refs journal ensures correctness: a publisher without a lease, or slower than its lease, can only fail to move the
+branch and try again.
 """
 
 from __future__ import annotations
@@ -34,15 +35,29 @@ class LeaseConfig:
     polling: Backoff = field(default_factory=lambda: Backoff(0.02, 0.25, factor=1.5))
 
 
+def is_leased(store: ObjectStore, name: str) -> bool:
+    """Return whether somebody holds the lease of `name`, or did when they died."""
+    try:
+        store.head(f"{_LEASES}/{name}")
+    except NotFound:
+        return False
+    except StoreError:
+        return True
+    return True
+
+
 @contextmanager
-def lease(store: ObjectStore, name: str, config: LeaseConfig) -> Iterator[None]:
-    """Hold the lease of `name` for the block, with at most two writes. Continue without it if it cannot be had."""
+def lease(store: ObjectStore, name: str, config: LeaseConfig) -> Iterator[bool]:
+    """Hold the lease of `name` for the block, with at most two writes. Continue without it if it cannot be had.
+
+    The block gets whether it had to wait.
+    """
     key = f"{_LEASES}/{name}"
     owner = runtime.uuid4().hex
-    held = _take(store, key, owner, config)
+    held, waited = _take(store, key, owner, config)
     since = runtime.monotonic()
     try:
-        yield
+        yield waited
     finally:
         # After that time another publisher may hold it.
         if held and runtime.monotonic() - since < config.stale:
@@ -50,7 +65,8 @@ def lease(store: ObjectStore, name: str, config: LeaseConfig) -> Iterator[None]:
                 store.delete([key])
 
 
-def _take(store: ObjectStore, key: str, owner: str, config: LeaseConfig) -> bool:
+def _take(store: ObjectStore, key: str, owner: str, config: LeaseConfig) -> tuple[bool, bool]:
+    """Return whether the lease is held, and whether it had to be waited for."""
     body = json.dumps({"owner": owner}).encode()
     start = runtime.monotonic()
     free, last_etag, since, polls = True, "", start, 0
@@ -59,13 +75,13 @@ def _take(store: ObjectStore, key: str, owner: str, config: LeaseConfig) -> bool
         try:
             if free or now - since > config.stale:
                 store.put(key, body, if_absent=free, if_match=None if free else last_etag)
-                return True
+                return True, polls > 0
         except (AlreadyExists, PreconditionFailed):
             pass
         except StoreError:
-            return False
+            return False, True
         if now - start > config.patience:
-            return False
+            return False, True
         polls += 1
         config.polling.wait(polls)
         try:
@@ -75,6 +91,6 @@ def _take(store: ObjectStore, key: str, owner: str, config: LeaseConfig) -> bool
             free = True
             continue
         except StoreError:
-            return False
+            return False, True
         if etag != last_etag:
             last_etag, since = etag, runtime.monotonic()
