@@ -290,6 +290,8 @@ class DeltaFormat(DatasetFormat):
         if versions is None:
             raise VersionNotFound(f"the log of {state.url()} does not go on from version {since}")
         sizes: Sizes = {}
+        if len(versions) <= _PARSED and not _may_supersede(state, [since, *versions]):
+            return sizes
         added: Sizes = {}
         """Everything that was added: removals need not have sizes."""
         for version, data in _commits(state, versions):
@@ -347,6 +349,15 @@ def _commits(store: ObjectStore, versions: Sequence[int]) -> Iterator[tuple[int,
         part = versions[start : start + _PARSED]
         for version, body in zip(part, store.get_many([commit_key(version) for version in part]), strict=True):
             yield version, bytes(body)
+
+
+def _may_supersede(store: ObjectStore, versions: Sequence[int]) -> bool:
+    """Return whether commits may remove files, or name change files, without parsing them."""
+    try:
+        bodies = store.get_many([commit_key(version) for version in versions])
+    except NotFound:  # cleaned up before the table came into the lake
+        return True
+    return any(b'"remove"' in body or b'"cdc"' in body for body in map(bytes, bodies))
 
 
 def _add_named(sizes: Sizes, store: ObjectStore, since: int, versions: Sequence[int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from lake_core.graveler.record import Record, identity_of, split_value
 from lake_core.graveler.result import RecordDifference
@@ -26,12 +26,39 @@ def differences(
     left = _Side(reader, before, common, prefix)
     right = _Side(reader, after, common, prefix)
     while (bound := min((side.end for side in (left, right) if side.end is not None), default=None)) is not None:
-        old, new = left.take(bound), right.take(bound)
+        old, new = _unequal(left.take(bound), right.take(bound))
         # Equal values are dropped before any of them is decoded.
         for key in sorted({key for key, _ in old.items() ^ new.items()}):
             first, second = old.get(key), new.get(key)
             if exact or first is None or second is None or identity_of(first) != identity_of(second):
                 yield RecordDifference(key, _record(key, first), _record(key, second))
+
+
+_Records: TypeAlias = "tuple[Sequence[bytes], Sequence[bytes]]"
+"""Keys and their values, in order."""
+_STRIDE = 256
+
+
+def _unequal(left: _Records, right: _Records) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+    """Return two runs of records by key, without the records that both begin and end with."""
+    first = _common(left, right)
+    most = min(len(left[0]), len(right[0])) - first
+    last = min(most, _common(*((keys[::-1], values[::-1]) for keys, values in (left, right)))) if most else 0
+    old, new = (
+        dict(zip(keys[first : len(keys) - last], values[first : len(values) - last], strict=True))
+        for keys, values in (left, right)
+    )
+    return old, new
+
+
+def _common(left: _Records, right: _Records) -> int:
+    """Return how many records two runs begin with in common, rounded down: a slice is compared at once."""
+    size = min(len(left[0]), len(right[0]))
+    for start in range(0, size, _STRIDE):
+        part = slice(start, min(start + _STRIDE, size))
+        if left[0][part] != right[0][part] or left[1][part] != right[1][part]:
+            return start
+    return size
 
 
 def _record(key: bytes, value: bytes | None) -> Record | None:
@@ -53,12 +80,12 @@ class _Side:
         self.end: bytes | None = None
         self._next()
 
-    def take(self, bound: bytes) -> dict[bytes, bytes]:
+    def take(self, bound: bytes) -> _Records:
         """Take the records up to a key, which is not above `end`."""
         if self.end is None:
-            return {}
+            return (), ()
         stop = bisect_right(self._keys, bound, self._at, self._stop)
-        taken = dict(zip(self._keys[self._at : stop], self._values[self._at : stop], strict=True))
+        taken = self._keys[self._at : stop], self._values[self._at : stop]
         self._at = stop
         if stop == self._stop:
             self._next()

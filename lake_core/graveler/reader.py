@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, TypeVar
 
+from lake_core.graveler.block_cache import BlockCache
 from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.metarange import EMPTY, Metarange
 from lake_core.graveler.table import RECORD_OVERHEAD, IndexedTable, Table
@@ -22,6 +23,11 @@ _MEMORY = 512 << 20
 _LARGEST = 1 << 30
 """The largest file that is read, in bytes: far larger than any metarange."""
 _PROMOTE_AFTER = 3
+_MOST_OF_BLOCKS = 16 << 20
+"""Bytes of decoded blocks.
+
+They are those of some thirty versions of a range. After so many, its blocks end at the same records again.
+"""
 _T = TypeVar("_T")
 _NAME = re.compile(r"[0-9a-f]{64}")
 
@@ -72,6 +78,7 @@ class RangeReader:
         self._kept: OrderedDict[tuple[str, str], tuple[object, int]] = OrderedDict()
         self._used = 0
         self._finds: dict[str, int] = {}
+        self._blocks = BlockCache(min(_MOST_OF_BLOCKS, memory_bytes))
 
     def key(self, name: str) -> str:
         """Return the key of the file with a name. Raises CorruptTable for an invalid name."""
@@ -181,7 +188,7 @@ class RangeReader:
         kept = self._get("table", name)
         for again in (True, False):
             try:
-                table = kept if isinstance(kept, Table) else Table(self.data(name))
+                table = kept if isinstance(kept, Table) else Table(self.data(name), blocks=self._blocks)
                 result = read(table)
                 break
             except CorruptTable as error:

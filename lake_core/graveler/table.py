@@ -15,6 +15,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from lake_core.graveler.block import KIND_SET, TRAILER, Handle, read_block, read_entries, read_handle
+from lake_core.graveler.block_cache import DecodedBlock
 from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.record import Record, split_value
 from lake_core.graveler.varint import read_uvarint
@@ -22,6 +23,7 @@ from lake_core.graveler.varint import read_uvarint
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from lake_core.graveler.block_cache import BlockCache
     from lake_core.store import ObjectStore
 
 FOOTER = 53
@@ -47,10 +49,11 @@ def read_sstable(data: bytes) -> Table:
 class Table:
     """An SSTable in memory. Opening it reads its footer. Index, properties and blocks are read when they are needed.
 
-    `budget` bounds the bytes of decompressed blocks and decoded keys, taken together. Every method raises CorruptTable.
+    `budget` bounds the bytes of decompressed blocks and decoded keys, taken together. `blocks` has blocks of other
+    tables, which are not decoded again. Every method raises CorruptTable.
     """
 
-    def __init__(self, data: bytes, *, budget: int = _BUDGET) -> None:
+    def __init__(self, data: bytes, *, budget: int = _BUDGET, blocks: BlockCache | None = None) -> None:
         if len(data) < FOOTER:
             raise CorruptTable(f"{len(data)} bytes are too few for an SSTable")
         footer = data[-FOOTER:]
@@ -65,6 +68,7 @@ class Table:
         self._index_handle, _ = read_handle(footer, at)
         self._data = bytes(data) if type(data) is not bytes else data
         self._budget = budget
+        self._blocks = blocks
 
     def __len__(self) -> int:
         """Return the size of the file in bytes."""
@@ -111,13 +115,24 @@ class Table:
         values: list[bytes] = []
         budget = self._budget
         for handle in self._index[1]:
-            block = read_block(self._data, handle)
-            more, their_values = read_entries(block, budget)
-            budget -= len(block) + sum(map(len, more))
-            keys += _user_keys(more)
-            values += their_values
+            block = self._decoded(handle, budget)
+            budget -= block.size
+            keys += block.keys
+            values += block.values
         _check_order(keys)
         return keys, values
+
+    def _decoded(self, handle: Handle, budget: int) -> DecodedBlock:
+        stored = self._data[handle.offset : handle.offset + handle.length + TRAILER]
+        known = self._blocks.get(stored) if self._blocks is not None else None
+        if known is not None and known.size <= budget:
+            return known
+        content = read_block(self._data, handle)
+        keys, values = read_entries(content, budget)
+        block = DecodedBlock(_user_keys(keys), values, len(content) + sum(map(len, keys)))
+        if self._blocks is not None:
+            self._blocks.keep(stored, block)
+        return block
 
     @property
     def pairs(self) -> list[tuple[bytes, bytes]]:

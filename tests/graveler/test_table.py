@@ -22,6 +22,7 @@ from lake_core.graveler import (
     write_sstable,
 )
 from lake_core.graveler.block import masked_crc32c
+from lake_core.graveler.block_cache import BlockCache
 from lake_core.graveler.identity import METARANGES, RANGES
 from lake_core.graveler.key_columns import fnv64a, shared_prefixes
 from lake_core.graveler.record import join_value, split_value
@@ -272,3 +273,27 @@ def test_a_block_that_declares_more_than_it_holds_is_refused() -> None:
         read_block(lying + struct.pack("<I", masked_crc32c(lying)), Handle(0, len(lying) - 1))
     stored = store_block(b"abc" * 100)
     assert read_block(stored, Handle(0, len(stored) - 5)) == b"abc" * 100
+
+
+@pytest.mark.parametrize("memory", [0, 40_000, 1 << 24], ids=["no room", "some", "all"])
+def test_tables_that_share_blocks_are_read_as_by_themselves(memory: int) -> None:
+    records, blocks = some_records(1_000), BlockCache(memory)
+    for end in range(400, 1_000, 100):
+        data = write_sstable(records[:end])
+        assert Table(data, blocks=blocks).records == records[:end]
+
+
+def test_a_damaged_block_is_noticed_beside_its_undamaged_twin() -> None:
+    data, blocks = write_sstable(some_records(400)), BlockCache(1 << 24)
+    assert Table(data, blocks=blocks).records
+    damaged = bytes((data[0] ^ 1,)) + data[1:]
+    with pytest.raises(CorruptTable, match="checksum"):
+        _ = Table(damaged, blocks=blocks).records
+
+
+def test_known_blocks_count_towards_the_budget() -> None:
+    keys = [b"k" * 40_000 + b"%04d" % at for at in range(500)]
+    data, blocks = write_sstable([(key, b"", b"") for key in keys]), BlockCache(1 << 28)
+    assert Table(data, blocks=blocks).columns[0] == keys
+    with pytest.raises(CorruptTable, match="memory"):
+        _ = Table(data, budget=1 << 22, blocks=blocks).columns
