@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -166,7 +167,9 @@ class DataFileWriter:
             self._written.append(self._write(rows, values))
             return
         self._pool = self._pool or runtime.thread_pool(_WRITERS)
-        self._pending.append((self._pool.submit(self._write, rows, values), size))
+        # Encoding a small file is mostly Python, which threads only contend for, so only its put is left to them.
+        write = self._encode(rows, values).close if size < _WORTH_A_THREAD else partial(self._write, rows, values)
+        self._pending.append((self._pool.submit(write), size))
         # Large files keep the processors busy, and small ones wait for the store.
         while len(self._pending) > _WRITERS or (
             len(self._pending) > self._threads and sum(size for _, size in self._pending) > _WORTH_A_THREAD
@@ -174,9 +177,13 @@ class DataFileWriter:
             self._written.append(self._pending.popleft()[0].result())
 
     def _write(self, rows: pa.Table, values: tuple[str | None, ...]) -> AddFile:
+        return self._encode(rows, values).close()
+
+    def _encode(self, rows: pa.Table, values: tuple[str | None, ...]) -> _OpenFile:
         file = self._open(values, without_nan(rows))
         file.write(relabelled(rows, self._physical))
-        return file.close()
+        file.encode()
+        return file
 
     def write_one(self, batches: Iterable[pa.Table], values: Mapping[str, str | None]) -> list[AddFile]:
         """Write rows of one partition to one file, however many they are. Without rows, write no file.
@@ -255,8 +262,13 @@ class _OpenFile:
         self._statistics.update(rows)
         self._opened(rows).write_table(rows)
 
-    def close(self) -> AddFile:
+    def encode(self) -> None:
+        """Encode the footer, after which no rows are written."""
         (self._writer or self._opened(empty_table(self._schema))).close()
+
+    def close(self) -> AddFile:
+        """Put the file into the store."""
+        self.encode()  # does nothing the second time
         body = self._sink.getvalue()
         # The store may have normalized the name, and the log must have the name in the store.
         key = self._store.put(self._key, memoryview(body), unique=True).key

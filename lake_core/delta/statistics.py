@@ -10,6 +10,7 @@ import datetime as dt
 import decimal
 import json
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -220,14 +221,17 @@ def _json_value(value: Any) -> Any:
 
 
 def _dumps(value: Any) -> str:
-    # json.dumps is not enough, because it cannot write a decimal with all of its digits.
+    with suppress(TypeError):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    # There is a decimal, of which json.dumps cannot write all digits.
     if isinstance(value, dict):
         return (
             "{"
             + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{_dumps(child)}" for key, child in value.items())
             + "}"
         )
-    return format(value, "f") if isinstance(value, decimal.Decimal) else json.dumps(value, ensure_ascii=False)
+    assert isinstance(value, decimal.Decimal)
+    return format(value, "f")
 
 
 def _put(target: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
