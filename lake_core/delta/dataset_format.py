@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from lake_core.clock import now_ms
 from lake_core.dataset import (
@@ -25,28 +22,8 @@ from lake_core.dataset import (
     KeyClass,
     ReadCheck,
     Sizes,
-    add_sizes,
 )
-from lake_core.delta.action_fields import DELETION_VECTOR
-from lake_core.delta.apply_difference import (
-    apply_appended,
-    apply_changed,
-    apply_created,
-    apply_dropped,
-    apply_recreated,
-    apply_replaced,
-    raised_markers,
-    reached_keys,
-)
-from lake_core.delta.checkpoint_writer import write_checkpoint
-from lake_core.delta.commit_file import change_files, parse_run, single_actions
-from lake_core.delta.commit_range import CommitRange, shared_version
-from lake_core.delta.commit_time import CommitTimes
-from lake_core.delta.comparison import compare
-from lake_core.delta.content import parquet_problem
-from lake_core.delta.deletion_vector import vector_file_problem
-from lake_core.delta.errors import ConcurrentModification, CorruptCommit, VersionNotFound
-from lake_core.delta.features import MANAGED, supported_features
+from lake_core.delta.errors import ConcurrentModification
 from lake_core.delta.file_name import is_own_name
 from lake_core.delta.log_segment import (
     LOG_FOLDER,
@@ -54,21 +31,16 @@ from lake_core.delta.log_segment import (
     commit_key,
     list_log,
     log_exists,
-    newer_versions,
 )
-from lake_core.delta.path import data_keys
 from lake_core.delta.properties import checkpoint_interval, deleted_file_retention_ms
-from lake_core.delta.snapshot import Snapshot, load_snapshot
-from lake_core.delta.snapshot_cache import SnapshotCache
-from lake_core.delta.table import DeltaTable
-from lake_core.delta.touch import only_deletes, reads_between, rearranges, touches
-from lake_core.delta.transaction import Operation
-from lake_core.errors import NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from collections.abc import Set as AbstractSet
 
+    from lake_core.delta.snapshot import Snapshot
+    from lake_core.delta.snapshot_cache import SnapshotCache
+    from lake_core.delta.table import DeltaTable
     from lake_core.store import ObjectStore
     from lake_core.txn import Txn
 
@@ -76,10 +48,6 @@ _COMMIT = re.compile(rf"{LOG_FOLDER}/([0-9]{{20}})\.json")
 _DERIVED = re.compile(rf"{LOG_FOLDER}/(?:([0-9]{{20}})\..*(?:parquet|crc|compacted\.json|checkpoint\..*)|_.*)")
 _MOST_REPLAYED = 16
 """The most runs of commits with which a cached snapshot goes on after a checkpoint was written."""
-_PARSED = 256
-"""Commits that are parsed at once."""
-_SMALL = 64 << 10
-"""Commits of up to so many bytes together are parsed line by line: starting Arrow's reader takes longer."""
 
 
 class DeltaFormat(DatasetFormat):
@@ -88,8 +56,13 @@ class DeltaFormat(DatasetFormat):
     format = "delta"
     derived_prefix = f"{LOG_FOLDER}/"
 
-    def __init__(self) -> None:
-        self._snapshots = SnapshotCache()
+    # What only needs the names of files, as listings do, imports none of the modules that read tables.
+
+    @cached_property
+    def _snapshots(self) -> SnapshotCache:
+        from lake_core.delta.snapshot_cache import SnapshotCache
+
+        return SnapshotCache()
 
     def key_class(self, key: str) -> KeyClass | None:
         """Return LOG for commits, DERIVED for other known files of the log, UNIQUE for all keys outside of it."""
@@ -105,6 +78,8 @@ class DeltaFormat(DatasetFormat):
 
     def open(self, store: ObjectStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> DeltaTable:
         """Open the table at its latest version, or with options of `DeltaTable.open`."""
+        from lake_core.delta.table import DeltaTable
+
         if options:
             return DeltaTable.open(store, clock=clock, **options)
         return DeltaTable.at(self.snapshot(store), clock, self._snapshots.keep)
@@ -121,6 +96,9 @@ class DeltaFormat(DatasetFormat):
 
         If it is `managed`, only the lake may write the table; other clients can read it, but refuse to write.
         """
+        from lake_core.delta.features import MANAGED
+        from lake_core.delta.table import DeltaTable
+
         properties = dict(options.pop("properties", None) or {})
         if managed:
             properties = {f"delta.feature.{MANAGED}": "supported"} | properties
@@ -128,6 +106,8 @@ class DeltaFormat(DatasetFormat):
 
     def convert(self, store: DatasetStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> DeltaTable:
         """Convert as `DeltaTable.convert` does. The files stay where they are."""
+        from lake_core.delta.table import DeltaTable
+
         return DeltaTable.convert(store, clock=clock, **options)
 
     def import_keys(self, store: ObjectStore) -> Sequence[str]:
@@ -144,10 +124,16 @@ class DeltaFormat(DatasetFormat):
 
     def is_managed(self, store: ObjectStore) -> bool:
         """Return whether the protocol has the feature that keeps other writers out."""
+        from lake_core.delta.features import MANAGED, supported_features
+
         return MANAGED in supported_features(self.snapshot(store).protocol)
 
     def release(self, store: DatasetStore) -> None:
         """Commit a table definition without the lake's feature."""
+        from lake_core.delta.features import MANAGED, supported_features
+        from lake_core.delta.table import DeltaTable
+        from lake_core.delta.transaction import Operation
+
         table = DeltaTable.at(self.snapshot(store))
         protocol = table.protocol
         remaining = supported_features(protocol) - {MANAGED}
@@ -167,6 +153,8 @@ class DeltaFormat(DatasetFormat):
 
         The new rows could not be distinguished from the rearranged ones.
         """
+        from lake_core.delta.commit_range import CommitRange
+
         match = _COMMIT.fullmatch(key)
         if match is not None and int(match[1]) and store.provisional and b'"dataChange":' in data:
             before = store.base
@@ -181,6 +169,16 @@ class DeltaFormat(DatasetFormat):
         self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext
     ) -> Applied:
         """Apply the difference to the target's log, by the conflict rules of Delta commits."""
+        from lake_core.delta.apply_difference import (
+            apply_appended,
+            apply_changed,
+            apply_created,
+            apply_dropped,
+            apply_recreated,
+            apply_replaced,
+        )
+        from lake_core.delta.commit_range import CommitRange
+
         now = now_ms(lambda: context.now)
         before, after, head = (None if store is None else self.snapshot(store) for store in (base, incoming, target))
         try:
@@ -205,6 +203,8 @@ class DeltaFormat(DatasetFormat):
 
     def read_check(self, before: ObjectStore | None, after: ObjectStore | None) -> ReadCheck | None:
         """Return the check of the reads that the commits between two states recorded."""
+        from lake_core.delta.touch import only_deletes, reads_between, touches
+
         earlier, later = (None if store is None else self.snapshot(store) for store in (before, after))
         reads = reads_between(earlier, later)
         if not reads:
@@ -234,12 +234,16 @@ class DeltaFormat(DatasetFormat):
 
     def rearranges(self, before: ObjectStore | None, after: ObjectStore | None) -> bool:
         """Return whether the commits between two states only rearrange rows (optimize, Z-order)."""
+        from lake_core.delta.touch import rearranges
+
         if before is None or after is None:
             return False
         return rearranges(self.snapshot(before), self.snapshot(after))
 
     def raised_markers(self, before: ObjectStore | None, after: ObjectStore | None) -> AbstractSet[Txn]:
         """Return the txn actions of the commits that lead from one state to another, as far as their versions rose."""
+        from lake_core.delta.apply_difference import raised_markers
+
         if after is None:
             return frozenset()
         return raised_markers(None if before is None else self.snapshot(before), self.snapshot(after))
@@ -248,6 +252,8 @@ class DeltaFormat(DatasetFormat):
         self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int
     ) -> DatasetComparison:
         """Compare two snapshots by their files, and by their rows if these are at most `most_rows`."""
+        from lake_core.delta.comparison import compare
+
         old, new = (None if store is None else self.snapshot(store) for store in (before, after))
         return compare(old, new, sample=sample, most_rows=most_rows)
 
@@ -266,6 +272,8 @@ class DeltaFormat(DatasetFormat):
         self, state: ObjectStore, derived_root: ObjectStore, now: dt.datetime, *, due: bool = False
     ) -> None:
         """Write a checkpoint if `delta.checkpointInterval` or `due` asks for one."""
+        from lake_core.delta.checkpoint_writer import write_checkpoint
+
         snapshot = self.snapshot(state)
         if due or (snapshot.version and snapshot.version % checkpoint_interval(snapshot.metadata.configuration) == 0):
             write_checkpoint(snapshot, now_ms(lambda: now), derived_root)
@@ -275,39 +283,24 @@ class DeltaFormat(DatasetFormat):
 
     def reachable(self, state: ObjectStore, since: int | None) -> Sizes:
         """Return the data files, deletion vectors and change files of the versions from `since` on."""
-        latest = self.snapshot(state)
-        sizes = reached_keys(latest.files(["path", "size", "deletionVector"]), state)
-        first = latest.version if since is None else min(since, latest.version)
-        _add_named(sizes, state, first, range(first + 1, latest.version + 1))
-        return sizes
+        from lake_core.delta.reached_files import reached
+
+        return reached(self.snapshot(state), state, since)
 
     def superseded(self, state: ObjectStore, since: int) -> Sizes:
         """Return the keys that the commits after `since` remove for good, and the change files of all but the newest.
 
         A file of an earlier version is either still in the table, or a later commit removed it.
         """
-        versions = newer_versions(state, since)
-        if versions is None:
-            raise VersionNotFound(f"the log of {state.url()} does not go on from version {since}")
-        sizes: Sizes = {}
-        if len(versions) <= _PARSED and not _may_supersede(state, [since, *versions]):
-            return sizes
-        added: Sizes = {}
-        """Everything that was added: removals need not have sizes."""
-        for version, data in _commits(state, versions):
-            adds, removes = _file_keys([(version, data)], state)
-            add_sizes(added, adds.items())
-            add_sizes(sizes, ((key, added.get(key) if size is None else size) for key, size in removes.items()))
-            for key in adds:
-                sizes.pop(key, None)
-        with suppress(NotFound):  # cleaned up before the table came into the lake
-            add_sizes(sizes, _change_keys(since, bytes(state.get(commit_key(since))), state))
-        for version, data in _commits(state, versions[:-1]):
-            add_sizes(sizes, _change_keys(version, data, state))
-        return sizes
+        from lake_core.delta.reached_files import superseded
+
+        return superseded(state, since)
 
     def content_problem(self, store: ObjectStore, key: str) -> str | None:
         """Decode all pages of a Parquet file, with their checksums if they have any, or all deletion vectors."""
+        from lake_core.delta.content import parquet_problem
+        from lake_core.delta.deletion_vector import vector_file_problem
+
         return vector_file_problem(bytes(store.get(key))) if key.endswith(".bin") else parquet_problem(store, key)
 
     def collectable(self, key: str) -> bool:
@@ -316,6 +309,8 @@ class DeltaFormat(DatasetFormat):
 
     def oldest_version_read(self, store: ObjectStore, now: dt.datetime) -> int | None:
         """Return the oldest version whose files `delta.deletedFileRetentionDuration` keeps; 0 if it keeps all."""
+        from lake_core.delta.commit_time import CommitTimes
+
         snapshot = self.snapshot(store)
         kept = deleted_file_retention_ms(snapshot.metadata.configuration)
         if kept is None:
@@ -329,6 +324,8 @@ class DeltaFormat(DatasetFormat):
 
         Raises what `load_snapshot` raises.
         """
+        from lake_core.delta.snapshot import load_snapshot
+
         if version is not None:
             return load_snapshot(store, version)
         return self._snapshots.load(store)
@@ -339,69 +336,8 @@ def _imported_version(after: Snapshot, head: Snapshot) -> int | None:
 
     Return None for others. The log of a table that was created again begins with that of the one before.
     """
+    from lake_core.delta.commit_range import CommitRange, shared_version
+
     commits = CommitRange.between(None, after)
     shared = shared_version(after, head)
     return None if shared < 0 or commits.since_drop() is not commits else shared
-
-
-def _commits(store: ObjectStore, versions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    for start in range(0, len(versions), _PARSED):
-        part = versions[start : start + _PARSED]
-        for version, body in zip(part, store.get_many([commit_key(version) for version in part]), strict=True):
-            yield version, bytes(body)
-
-
-def _may_supersede(store: ObjectStore, versions: Sequence[int]) -> bool:
-    """Return whether commits may remove files, or name change files, without parsing them."""
-    try:
-        bodies = store.get_many([commit_key(version) for version in versions])
-    except NotFound:  # cleaned up before the table came into the lake
-        return True
-    return any(b'"remove"' in body or b'"cdc"' in body for body in map(bytes, bodies))
-
-
-def _add_named(sizes: Sizes, store: ObjectStore, since: int, versions: Sequence[int]) -> None:
-    """Add all files that the commits of these versions name, and the change files of `since`."""
-    with suppress(NotFound):  # cleaned up before the table came into the lake
-        add_sizes(sizes, _change_keys(since, bytes(store.get(commit_key(since))), store))
-    commits = _commits(store, versions)
-    while part := list(islice(commits, _PARSED)):
-        for named in _file_keys(part, store):
-            add_sizes(sizes, named.items())
-        for version, data in part:
-            add_sizes(sizes, _change_keys(version, data, store))
-
-
-def _change_keys(version: int, data: bytes, store: ObjectStore) -> Iterator[tuple[str, int | None]]:
-    """Return the keys and sizes of the change files that a commit names."""
-    files = change_files(version, data, ())
-    return zip(data_keys(files["path"], store).to_pylist(), files["size"].to_pylist(), strict=True)
-
-
-def _file_keys(commits: Sequence[tuple[int, bytes]], store: ObjectStore) -> tuple[Sizes, Sizes]:
-    """Return the keys of the data files and deletion vectors that commits add, and of those that they remove.
-
-    Raises CorruptCommit, MalformedAction.
-    """
-    if sum(len(data) for _, data in commits) <= _SMALL:
-        adds, removes = (_small_actions(commits, kind) for kind in ("add", "remove"))
-        if adds is not None and removes is not None:
-            return reached_keys(adds, store), reached_keys(removes, store)
-    # Partition values are left out, so that commits of different partitioning can be parsed together.
-    run = parse_run(commits, (), None)
-    return reached_keys(run.adds, store), reached_keys(run.removes, store)
-
-
-def _small_actions(commits: Sequence[tuple[int, bytes]], kind: str) -> pa.Table | None:
-    """Parse the file actions of small commits line by line. Return None if one is not valid."""
-    fields = pa.schema([("path", pa.string()), ("size", pa.int64()), ("deletionVector", DELETION_VECTOR)])
-    try:
-        actions = [
-            {name: action.get(name) for name in fields.names}
-            for version, data in commits
-            for action in single_actions(version, data, kind)
-        ]
-        table = pa.Table.from_pylist(actions, schema=fields)
-    except (CorruptCommit, pa.ArrowException, TypeError, AttributeError):
-        return None
-    return None if table["path"].null_count else table
