@@ -18,9 +18,10 @@ from benchmarks import (
     shared_spark,
     size,
     spark_operations,
+    waiting,
 )
 from benchmarks.large_table import make_table, unpack
-from benchmarks.measure import Program, compare
+from benchmarks.measure import Program, compare, print_ratios
 from benchmarks.promises import tell
 from benchmarks.reference_tables import CASES, count
 
@@ -43,6 +44,7 @@ NAMES = (
     "spark",
     "steps",
     "overhead",
+    "waiting",
     "arrays",
     "pools",
     "clouds",
@@ -173,6 +175,8 @@ def main() -> None:
             collection.measure(folder, min(options.rounds, 3))
         if "overhead" in chosen:
             overhead.measure(options.rounds)
+        if "waiting" in chosen:
+            waiting.measure(folder, options.rounds, options.rows)
         if "steps" in chosen:
             shared_spark.measure(options.rounds)
         if "spark" in chosen:
@@ -180,6 +184,7 @@ def main() -> None:
                 spark_operations.measure(folder, options.rounds, options.rows)
             else:
                 print(f"not measured: {spark_operations.PYTHON} is absent; `make interop` makes it")
+    print_ratios()
 
 
 if __name__ == "__main__":

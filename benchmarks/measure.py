@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import statistics
 import subprocess
 import sys
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 
 _FRAME = """
-import json, sys, time
+import json, os, sys, time
 {setup}
 # Names that no body uses for its own.
 _frame_begin, _frame_cpu_begin = time.perf_counter(), time.process_time()
@@ -17,7 +22,8 @@ _frame_begin, _frame_cpu_begin = time.perf_counter(), time.process_time()
 _frame_seconds, _frame_cpu = time.perf_counter() - _frame_begin, time.process_time() - _frame_cpu_begin
 # Not getrusage: its maximum starts with that of the process that forked this one.
 peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
-print(json.dumps({{"seconds": _frame_seconds, "cpu": _frame_cpu, "peak": peak, "result": result}}))
+print(json.dumps({{"seconds": _frame_seconds, "cpu": _frame_cpu, "peak": peak, "result": result}}), flush=True)
+os._exit(0)  # without the end of the process, at which threads of PyArrow's datasets abort it
 """
 
 
@@ -64,8 +70,52 @@ def compare(
     for unit, field in (("s", "seconds"), ("MB", "peak"))[: 2 if memory else 1]:
         mine = [getattr(pair[0], field) for pair in pairs]
         other = [getattr(pair[1], field) for pair in pairs]
-        ratio = statistics.median(a / b for a, b in zip(mine, other, strict=True))
-        middle, theirs_middle = statistics.median(mine), statistics.median(other)
-        print(
-            f"{name:<48} {middle:9.3f} {unit:<2}  {peer} {theirs_middle:9.3f} {unit:<2}  ratio {ratio:5.2f}", flush=True
-        )
+        _report(name, unit, mine, other, peer)
+
+
+def compare_commands(
+    name: str,
+    ours: Sequence[str],
+    theirs: Sequence[str],
+    *,
+    rounds: int = 5,
+    peer: str = "deltalake",
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Run two commands `rounds` times in turn after one warm-up of each, and print the seconds of whole processes."""
+    seconds: tuple[list[float], list[float]] = ([], [])
+    for number in range(rounds + 1):
+        for command, taken in zip((ours, theirs), seconds, strict=True):
+            begin = time.perf_counter()
+            done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(environment or {})})
+            if done.returncode > 0:  # below zero, PyArrow's datasets aborted the process at its end
+                raise RuntimeError(done.stderr)
+            if number:
+                taken.append(time.perf_counter() - begin)
+    _report(name, "s", *seconds, peer)
+
+
+_reported: list[tuple[str, str, float, float, str, float]] = []
+
+
+def _report(name: str, unit: str, mine: Sequence[float], other: Sequence[float], peer: str) -> None:
+    ratio = statistics.median(a / b for a, b in zip(mine, other, strict=True))
+    middle, theirs_middle = statistics.median(mine), statistics.median(other)
+    _reported.append((name, unit, middle, theirs_middle, peer, ratio))
+    print(f"{name:<48} {middle:9.3f} {unit:<2}  {peer} {theirs_middle:9.3f} {unit:<2}  ratio {ratio:5.2f}", flush=True)
+
+
+def print_ratios() -> None:
+    """Print a page of all comparisons so far, with the day and the machine."""
+    if not _reported:
+        return
+    print(
+        f"\nMeasured on {date.today()}, {os.cpu_count()} cores, Python {platform.python_version()}. Medians in turns.\n"
+    )
+    print("| What | lake-orch | peer | ratio |\n|---|---|---|---|")
+    for name, unit, middle, theirs, peer, ratio in _reported:
+        print(f"| {name} | {_readable(middle, unit)} | {peer} {_readable(theirs, unit)} | {ratio:.2f} |")
+
+
+def _readable(amount: float, unit: str) -> str:
+    return f"{amount:.3g} {unit}" if unit == "s" else f"{amount:.0f} {unit}"
