@@ -9,9 +9,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 _FRAME = """
 import json, os, sys, time
@@ -109,9 +112,8 @@ def print_ratios() -> None:
     """Print a page of all comparisons so far, with the day and the machine."""
     if not _reported:
         return
-    print(
-        f"\nMeasured on {date.today()}, {os.cpu_count()} cores, Python {platform.python_version()}. Medians in turns.\n"
-    )
+    machine = f"{os.cpu_count()} cores, Python {platform.python_version()}"
+    print(f"\nMeasured on {date.today()}, {machine}: medians of runs in turn.\n")
     print("| What | lake-orch | peer | ratio |\n|---|---|---|---|")
     for name, unit, middle, theirs, peer, ratio in _reported:
         print(f"| {name} | {_readable(middle, unit)} | {peer} {_readable(theirs, unit)} | {ratio:.2f} |")

@@ -51,13 +51,13 @@ def scans(folder: str, rounds: int, count: int) -> None:
         "0.1 % scattered": ("where='part = 7'", "filter=ds.field('part') == 7", "pl.col('part') == 7"),
     }
     for files, url in (("one file", one), ("20 files", twenty)):
-        for name, (where, filter, expression) in reads.items():
+        for name, (where, condition, expression) in reads.items():
             ours = Program(
                 "from lake_core.delta import DeltaTable", f"result = DeltaTable({url!r}).to_arrow({where}).num_rows"
             )
             dataset = Program(
                 "import deltalake, pyarrow.dataset as ds",
-                f"result = deltalake.DeltaTable({url!r}).to_pyarrow_dataset().to_table({filter}).num_rows",
+                f"result = deltalake.DeltaTable({url!r}).to_pyarrow_dataset().to_table({condition}).num_rows",
             )
             lazy = f"pl.scan_delta({url!r})" + ("" if name == "whole" else f".filter({expression})")
             compare(f"read {count} rows of {files}: {name}", ours, dataset, rounds=rounds)
