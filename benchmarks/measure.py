@@ -86,13 +86,14 @@ def compare_commands(
     environment: Mapping[str, str] | None = None,
 ) -> None:
     """Run two commands `rounds` times in turn after one warm-up of each, and print the seconds of whole processes."""
+    variables = {**os.environ, **(environment or {})}
     seconds: tuple[list[float], list[float]] = ([], [])
     for number in range(rounds + 1):
         for command, taken in zip((ours, theirs), seconds, strict=True):
             begin = time.perf_counter()
-            done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(environment or {})})
-            if done.returncode > 0:  # below zero, PyArrow's datasets aborted the process at its end
-                raise RuntimeError(done.stderr)
+            finished = subprocess.run(command, capture_output=True, text=True, env=variables)
+            if finished.returncode > 0:  # below zero, PyArrow's datasets aborted the process at its end
+                raise RuntimeError(finished.stderr)
             if number:
                 taken.append(time.perf_counter() - begin)
     _report(name, "s", *seconds, peer)

@@ -86,13 +86,13 @@ def row_changes(folder: str, rounds: int, count: int) -> None:
 
 def small_files(folder: str, rounds: int) -> None:
     """Append to a thousand partitions, and combine two thousand files of one row."""
-    made = _ROWS.format() + f"folder = tempfile.mkdtemp(dir={folder!r})\ndata = rows(0, 1_000_000)\n"
+    data = _ROWS.format() + f"folder = tempfile.mkdtemp(dir={folder!r})\ndata = rows(0, 1_000_000)\n"
     ours = Program(
-        f"{made}t = DeltaTable.create(folder, data.schema, partition_by=['part'])",
+        f"{data}t = DeltaTable.create(folder, data.schema, partition_by=['part'])",
         "t.append(data); result = t.to_arrow(columns=[]).num_rows",
     )
     theirs = Program(
-        f"{made}import deltalake",
+        f"{data}import deltalake",
         "deltalake.write_deltalake(folder, data, partition_by=['part'])\nresult = deltalake.DeltaTable(folder).count()",
     )
     compare("append of 1M rows into 1,000 partitions", ours, theirs, rounds=rounds)
