@@ -23,9 +23,9 @@ from lake_core.dataset import (
     DatasetConflict,
     Sizes,
 )
-from lake_core.delta.action import SetTransaction
+from lake_core.delta.action import Metadata, SetTransaction
 from lake_core.delta.action_fields import ADD_FIELDS
-from lake_core.delta.changes import COMMIT_TIMESTAMP, COMMIT_VERSION, read_changes
+from lake_core.delta.changes import changes_of_commit, fits
 from lake_core.delta.commit_file import encode_actions, single_actions
 from lake_core.delta.commit_range import ABSORBED_FIELD, WRITES_FIELD, CommitRange, log_etag, rearranges
 from lake_core.delta.conflict import Footprint, Reads, check_conflicts
@@ -484,28 +484,36 @@ def _change_actions(
     if left_paths:
         return net_changes(before, after, context.data_root, now, without=left_paths)
     try:
-        changes = _each_change(after, commits, context, now)
+        changes = _each_change(before, after, commits, context, now)
     except ObjectMissing:
+        changes = None
+    if changes is None:
         return net_changes(before, after, context.data_root, now)
     # Those of a session are younger than any that are collected.
     is_whole = context.session is not None or exist(context.data_root, changes)
     return changes if is_whole else net_changes(before, after, context.data_root, now)
 
 
-def _each_change(after: Snapshot, commits: CommitRange, context: ApplyContext, now: int) -> Sequence[dict[str, Any]]:
+def _each_change(
+    before: Snapshot | None, after: Snapshot, commits: CommitRange, context: ApplyContext, now: int
+) -> Sequence[dict[str, Any]] | None:
     """Return the change files of several commits, with each step. Raises ObjectMissing.
 
     If a version has change files, readers take all of its changes from them. So for commits without change files, the
-    changes that follow from their adds and removes are written as change files here.
+    changes that follow from their adds and removes are written as change files here. None if the files of one cannot be
+    read as those of `after`, because a column was dropped or changed its type since.
     """
     recorded = {version: list(single_actions(version, data, "cdc")) for version, data in commits.bodies}
     if len(commits.bodies) == 1 or not any(rearranges(version, data) is False for version, data in commits.bodies):
         return recorded[commits.bodies[0][0]] if len(commits.bodies) == 1 else ()
     writer = DataFileWriter(context.data_root, after.metadata, now, changes=True)
+    metadata = None if before is None else before.metadata
     for version, data in commits.bodies:
+        metadata = next((Metadata.from_json(body) for body in single_actions(version, data, "metaData")), metadata)
+        if metadata is not None and not fits(metadata, after.metadata):
+            return None
         if not recorded[version] and rearranges(version, data) is False:
-            for batch in read_changes(after, version, version, None, None):
-                rows = pa.Table.from_batches([batch]).drop_columns([COMMIT_VERSION, COMMIT_TIMESTAMP])
+            for rows in changes_of_commit(after, version, data):
                 writer.add(rows)
     return [
         *(body for bodies in recorded.values() for body in bodies),

@@ -67,12 +67,7 @@ def read_changes(
         else load_snapshot(snapshot.store, last, allowed_roots=snapshot.allowed_roots)
     )
     metadata = final.metadata
-    whole = _nullable(metadata.arrow_schema)
-    taken = [name for name in whole.names if name.lower() in _CHANGE_COLUMNS.names]
-    if taken:
-        raise SchemaMismatch(
-            f"the table has a column {taken[0]!r}, a name that the change data feed needs: its changes cannot be read"
-        )
+    whole = _columns(metadata)
     selected = (
         whole if names is None else chosen_columns(whole, [name for name in names if name not in _CHANGE_COLUMNS.names])
     )
@@ -93,6 +88,29 @@ def read_changes(
     feed.check(initial.metadata, first)
     feed.check(metadata, last)
     return pa.RecordBatchReader.from_batches(schema, feed.batches())
+
+
+def changes_of_commit(snapshot: Snapshot, version: int, data: bytes) -> Iterator[pa.Table]:
+    """Yield the changed rows of one commit of a snapshot's log, with `_change_type` as their last column.
+
+    They have the columns of the snapshot, whose definition the files of the commit must fit (`fits`).
+
+    Raises SchemaMismatch, and what reading the files raises.
+    """
+    read = _columns(snapshot.metadata)
+    feed = _Feed(snapshot, version, CommitTimes(snapshot), read, pa.schema([*read, *_CHANGE_COLUMNS]), None)
+    yield from feed._version_rows(version, data)
+
+
+def _columns(metadata: Metadata) -> pa.Schema:
+    """Return the columns of a table in its feed. Raises SchemaMismatch for a name that the feed itself needs."""
+    whole = _nullable(metadata.arrow_schema)
+    taken = [name for name in whole.names if name.lower() in _CHANGE_COLUMNS.names]
+    if taken:
+        raise SchemaMismatch(
+            f"the table has a column {taken[0]!r}, a name that the change data feed needs: its changes cannot be read"
+        )
+    return whole
 
 
 def _range(snapshot: Snapshot, start: Bound, end: Bound | None) -> tuple[int, int, CommitTimes]:
@@ -160,8 +178,7 @@ class _Feed:
                 "versions for which it was set, or set it to record future changes"
             )
         final = self.snapshot.metadata
-        same_partitions = sorted(metadata.partition_keys.values()) == sorted(final.partition_keys.values())
-        if not same_partitions or not reads_as(metadata, final):
+        if not fits(metadata, final):
             raise IncompatibleSchema(
                 f"the rows of version {version} do not fit the schema of version {last}: in between, a column "
                 "was dropped or changed its type, or the partitioning changed. Read the changes before and "
@@ -309,9 +326,10 @@ def _physical(metadata: Metadata) -> pa.StructType:
     return pa.struct(list(metadata.column_mapping.physical_schema(metadata.arrow_schema.names).to_arrow()))
 
 
-def reads_as(old: Metadata, new: Metadata) -> bool:
+def fits(old: Metadata, new: Metadata) -> bool:
     """Return whether the data files of an earlier definition can be read as those of a later one."""
-    return _reads_as(_physical(old), _physical(new))
+    same_partitions = sorted(old.partition_keys.values()) == sorted(new.partition_keys.values())
+    return same_partitions and _reads_as(_physical(old), _physical(new))
 
 
 def _reads_as(old: pa.DataType, new: pa.DataType) -> bool:

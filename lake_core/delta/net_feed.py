@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.delta.changes import reads_as
+from lake_core.delta.changes import fits
 from lake_core.delta.data_file import DataFileWriter, change_rows
 from lake_core.delta.difference import difference
 from lake_core.delta.numpy_arrays import empty_table, integers, mask
@@ -62,7 +62,7 @@ def net_changes(
         outside = pc.invert(pc.is_in(net.adds["path"], value_set=pa.array(without, pa.string())))
         net = replace(net, adds=net.adds.filter(outside))
     size = pc.sum(net.adds["size"]).as_py() or 0, pc.sum(net.removes["size"]).as_py() or 0
-    if not (len(net.adds) and len(net.removes)) or sum(size) > _MOST_BYTES or not _fits(before, after):
+    if not (len(net.adds) and len(net.removes)) or sum(size) > _MOST_BYTES or not fits(before.metadata, after.metadata):
         return ()
     added, removed = _rows(after, net.adds), _rows(after, net.removes)
     inserts, deletes = _uncancelled(added, removed)
@@ -73,12 +73,6 @@ def net_changes(
         return [file.to_change_json() for file in writer.finish()]
     finally:
         writer.close()
-
-
-def _fits(before: Snapshot, after: Snapshot) -> bool:
-    """Return whether the files of the earlier snapshot can be read as those of the later one."""
-    old, new = before.metadata, after.metadata
-    return sorted(old.partition_keys.values()) == sorted(new.partition_keys.values()) and reads_as(old, new)
 
 
 def _rows(snapshot: Snapshot, files: pa.Table) -> pa.Table:

@@ -13,6 +13,7 @@ from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import DataFileMissing
 from lake_core.lake.errors import Collected
+from lake_core.store import MemoryStore
 from lake_core.testing.manual_clock import ManualClock
 from tests.lake.lakes import SCHEMA, rows
 
@@ -132,3 +133,48 @@ def test_a_revert_of_a_table_with_a_feed_says_what_is_gone(empty: Lake, time: Ma
         lake.revert(overwritten)
     assert not isinstance(refused.value, DataFileMissing)
     assert lake.maintenance.verify() == []
+
+
+def add_column(table: DeltaTable) -> None:
+    table.add_columns(pa.schema([("c", pa.int64())]))
+
+
+def drop_and_add(table: DeltaTable) -> None:
+    table.drop_columns(["w"])
+    table.add_columns(pa.schema([("q", pa.int64())]))
+
+
+COLUMNS: dict[str, tuple[Callable[[DeltaTable], object], dict[str, Any]]] = {
+    "add": (add_column, {"id": 7, "w": 70, "c": None}),
+    "reorder": (lambda t: t.reorder_columns(["w", "id"]), {"w": 70, "id": 7}),
+    "rename": (lambda t: t.rename_column("w", "z"), {"id": 7, "z": 70}),
+    "drop and add": (drop_and_add, {"id": 7, "q": None}),
+    "widen by rows": (
+        lambda t: t.append(pa.table({"id": [9], "w": [90], "c": [1]}), schema_mode="merge"),
+        {"id": 7, "w": 70, "c": None},
+    ),
+}
+
+
+MAPPED = {"delta.columnMapping.mode": "name"}
+
+
+@pytest.mark.parametrize(
+    ("change", "mapping"),
+    [("add", {}), ("reorder", {}), ("widen by rows", {}), *((change, MAPPED) for change in COLUMNS)],
+)
+def test_the_feed_of_a_session_has_its_rows_under_the_columns_that_it_leaves(
+    change: str, mapping: Mapping[str, str]
+) -> None:
+    schema, (operation, expected) = pa.schema([("id", pa.int64()), ("w", pa.int64())]), COLUMNS[change]
+    lake = Lake.create(MemoryStore())
+    with lake.session() as session:
+        table = session.create_delta("t", schema, properties=FEED | dict(mapping))
+        table.append(pa.table({"id": [0], "w": [5]}))
+    with lake.session() as session:
+        table = session.delta("t")
+        table.append(pa.table({"id": [7], "w": [70]}))
+        operation(table)
+    table = lake.delta("t")
+    changes = table.changes(table.version).read_all().drop_columns(["_commit_version", "_commit_timestamp"])
+    assert changes.to_pylist()[0] == expected | {"_change_type": "insert"}
