@@ -51,11 +51,13 @@ class SnapshotCache:
         if tag is None:
             return snapshot
         url, key = snapshot.store.url(), (snapshot.version, tag)
+        # Not with the store of its state: that of a session holds all that the session has written.
+        kept = replace(snapshot, store=snapshot.data_root)
         with self._lock:
             table = self._tables.setdefault(url, OrderedDict())
             self._tables.move_to_end(url)
             earlier = table.pop(key, None)
-            table[key] = snapshot
+            table[key] = kept
             self._runs += _runs(snapshot) - (_runs(earlier) if earlier is not None else 0)
             while len(table) > _OF_A_TABLE:
                 self._drop_oldest(table)

@@ -76,6 +76,10 @@ class DeltaTable(TableView):
         table._on_commit = on_commit
         return table
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What is called on a commit belongs to the process.
+        return self.__dict__ | {"_on_commit": None}
+
     @classmethod
     def create(
         cls,
