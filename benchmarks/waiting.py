@@ -68,19 +68,13 @@ def scans(folder: str, rounds: int, count: int) -> None:
 
 def row_changes(folder: str, rounds: int, count: int) -> None:
     """Update and delete one row of twenty files."""
-    copied = f"folder = tempfile.mkdtemp(dir={folder!r}) + '/t'\nshutil.copytree({folder + '/twenty'!r}, folder)"
+    ours_setup, theirs_setup = _on_copies(folder, f"{folder}/twenty")
     for name, ours_call, theirs_call in (
         ("update", "update({'value': '0.5'}, 'id = 7')", "update(updates={'value': '0.5'}, predicate='id = 7')"),
         ("delete", "delete('id = 7')", "delete('id = 7')"),
     ):
-        ours = Program(
-            f"import shutil, tempfile\nfrom lake_core.delta import DeltaTable\n{copied}",
-            f"result = DeltaTable(folder).{ours_call}.version",
-        )
-        theirs = Program(
-            f"import shutil, tempfile, deltalake\n{copied}",
-            f"t = deltalake.DeltaTable(folder); t.{theirs_call}; result = t.version()",
-        )
+        ours = Program(ours_setup, f"result = DeltaTable(folder).{ours_call}.version")
+        theirs = Program(theirs_setup, f"t = deltalake.DeltaTable(folder); t.{theirs_call}; result = t.version()")
         compare(f"{name} of one row of {count}", ours, theirs, rounds=rounds)
 
 
@@ -104,14 +98,10 @@ def small_files(folder: str, rounds: int) -> None:
             table.append(rows(number, 1))
         """
     )
-    copied = f"folder = tempfile.mkdtemp(dir={folder!r}) + '/t'\nshutil.copytree({small!r}, folder)"
-    ours = Program(
-        f"import shutil, tempfile\nfrom lake_core.delta import DeltaTable\n{copied}\nt = DeltaTable(folder)",
-        "t.optimize(); result = len(t.files(['path']))",
-    )
+    ours_setup, theirs_setup = _on_copies(folder, small)
+    ours = Program(f"{ours_setup}t = DeltaTable(folder)", "t.optimize(); result = len(t.files(['path']))")
     theirs = Program(
-        f"import shutil, tempfile, deltalake\n{copied}\nt = deltalake.DeltaTable(folder)",
-        "t.optimize.compact(); result = len(t.file_uris())",
+        f"{theirs_setup}t = deltalake.DeltaTable(folder)", "t.optimize.compact(); result = len(t.file_uris())"
     )
     compare("optimize of 2,000 files of one row", ours, theirs, rounds=rounds)
 
@@ -290,6 +280,13 @@ def measure(folder: str, rounds: int, count: int) -> None:
     starts(folder, rounds)
     publishes(folder, rounds)
     dagster_runs(folder, rounds)
+
+
+def _on_copies(folder: str, table: str) -> tuple[str, str]:
+    """Return the setups of our program and of the peer's, each with a copy of a table at `folder`."""
+    copy = f"folder = tempfile.mkdtemp(dir={folder!r}) + '/t'\nshutil.copytree({table!r}, folder)"
+    copied = f"import shutil, tempfile\n{copy}\n"
+    return f"from lake_core.delta import DeltaTable\n{copied}", f"import deltalake\n{copied}"
 
 
 def _run(code: str) -> None:

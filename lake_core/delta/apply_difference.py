@@ -506,12 +506,13 @@ def _each_change(
     recorded = {version: list(single_actions(version, data, "cdc")) for version, data in commits.bodies}
     if len(commits.bodies) == 1 or not any(rearranges(version, data) is False for version, data in commits.bodies):
         return recorded[commits.bodies[0][0]] if len(commits.bodies) == 1 else ()
-    writer = DataFileWriter(context.data_root, after.metadata, now, changes=True)
-    metadata = None if before is None else before.metadata
+    definitions = [] if before is None else [before.metadata]
     for version, data in commits.bodies:
-        metadata = next((Metadata.from_json(body) for body in single_actions(version, data, "metaData")), metadata)
-        if metadata is not None and not fits(metadata, after.metadata):
-            return None
+        definitions += [Metadata.from_json(body) for body in single_actions(version, data, "metaData")]
+    if not all(fits(definition, after.metadata) for definition in definitions):
+        return None
+    writer = DataFileWriter(context.data_root, after.metadata, now, changes=True)
+    for version, data in commits.bodies:
         if not recorded[version] and rearranges(version, data) is False:
             for rows in changes_of_commit(after, version, data):
                 writer.add(rows)

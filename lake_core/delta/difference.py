@@ -23,7 +23,7 @@ from lake_core.delta.errors import MetadataChanged
 from lake_core.delta.features import supported_features, upgraded
 from lake_core.delta.file_key import file_key
 from lake_core.delta.numpy_arrays import empty_table, integers, mask, texts
-from lake_core.delta.replay import net_files, transactions
+from lake_core.delta.replay import live_files, named_keys, transactions
 from lake_core.delta.scan import plan_scan
 from lake_core.delta.set_transaction import NEVER
 
@@ -97,8 +97,8 @@ def difference(before: Snapshot, after: Snapshot) -> SnapshotDifference:
         old, new = before.files(_ADD), after.files(_ADD)
     else:
         # Only the files that the commits name can differ.
-        new, named = net_files(tail, _ADD)
-        old = before.files_named(_ADD, named)
+        new = live_files(None, tail, _ADD, vectors=False)
+        old = before.files_named(_ADD, named_keys(tail))
     old_keys, new_keys = file_key(old), file_key(new)
     then = {domain.domain: domain for domain in before.domains}
     now = {domain.domain: domain for domain in after.domains}

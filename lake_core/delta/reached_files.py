@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -46,45 +45,41 @@ def superseded(state: ObjectStore, since: int) -> Sizes:
     if versions is None:
         raise VersionNotFound(f"the log of {state.url()} does not go on from version {since}")
     sizes: Sizes = {}
-    if len(versions) <= _PARSED and not _may_supersede(state, [since, *versions]):
-        return sizes
     added: Sizes = {}
     """Everything that was added: removals need not have sizes."""
-    for version, data in _commits(state, versions):
-        adds, removes = _file_keys([(version, data)], state)
-        add_sizes(added, adds.items())
-        add_sizes(sizes, ((key, added.get(key) if size is None else size) for key, size in removes.items()))
-        for key in adds:
-            sizes.pop(key, None)
+    changes: Sizes = {}
     with suppress(NotFound):  # cleaned up before the table came into the lake
-        add_sizes(sizes, _change_keys(since, bytes(state.get(commit_key(since))), state))
-    for version, data in _commits(state, versions[:-1]):
-        add_sizes(sizes, _change_keys(version, data, state))
+        add_sizes(changes, _change_keys(since, bytes(state.get(commit_key(since))), state))
+    for part in _commits(state, versions):
+        for version, data in part:
+            if version != versions[-1]:
+                add_sizes(changes, _change_keys(version, data, state))
+        # Most tables only grow. What is added counts only beside what is removed.
+        if len(part) == len(versions) and not any(b'"remove"' in data for _, data in part):
+            continue
+        for commit in part:
+            adds, removes = _file_keys([commit], state)
+            add_sizes(added, adds.items())
+            add_sizes(sizes, ((key, added.get(key) if size is None else size) for key, size in removes.items()))
+            for key in adds:
+                sizes.pop(key, None)
+    add_sizes(sizes, changes.items())
     return sizes
 
 
-def _commits(store: ObjectStore, versions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+def _commits(store: ObjectStore, versions: Sequence[int]) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield the commits of these versions in parts."""
     for start in range(0, len(versions), _PARSED):
         part = versions[start : start + _PARSED]
-        for version, body in zip(part, store.get_many([commit_key(version) for version in part]), strict=True):
-            yield version, bytes(body)
-
-
-def _may_supersede(store: ObjectStore, versions: Sequence[int]) -> bool:
-    """Return whether commits may remove files, or name change files, without parsing them."""
-    try:
-        bodies = store.get_many([commit_key(version) for version in versions])
-    except NotFound:  # cleaned up before the table came into the lake
-        return True
-    return any(b'"remove"' in body or b'"cdc"' in body for body in map(bytes, bodies))
+        bodies = store.get_many([commit_key(version) for version in part])
+        yield [(version, bytes(body)) for version, body in zip(part, bodies, strict=True)]
 
 
 def _add_named(sizes: Sizes, store: ObjectStore, since: int, versions: Sequence[int]) -> None:
     """Add all files that the commits of these versions name, and the change files of `since`."""
     with suppress(NotFound):  # cleaned up before the table came into the lake
         add_sizes(sizes, _change_keys(since, bytes(store.get(commit_key(since))), store))
-    commits = _commits(store, versions)
-    while part := list(islice(commits, _PARSED)):
+    for part in _commits(store, versions):
         for named in _file_keys(part, store):
             add_sizes(sizes, named.items())
         for version, data in part:
@@ -93,6 +88,8 @@ def _add_named(sizes: Sizes, store: ObjectStore, since: int, versions: Sequence[
 
 def _change_keys(version: int, data: bytes, store: ObjectStore) -> Iterator[tuple[str, int | None]]:
     """Return the keys and sizes of the change files that a commit names."""
+    if b'"cdc"' not in data:
+        return iter(())
     files = change_files(version, data, ())
     return zip(data_keys(files["path"], store).to_pylist(), files["size"].to_pylist(), strict=True)
 

@@ -47,17 +47,15 @@ def live_files(
     return table.select([name for name, _ in ADD_FIELDS if name in columns])
 
 
-def net_files(runs: Sequence[CommitRun], columns: Sequence[str]) -> tuple[pa.Table, pa.ChunkedArray]:
-    """Return these fields of the adds that are in force after the runs, and the key of every file that they name."""
-    schema = pa.schema([(name, kind) for name, kind in ADD_FIELDS if name in columns])
-    adds, named = _latest(runs, schema.names, adds=True)
-    return (adds.cast(schema) if len(adds) else empty_table(schema)), named
+def named_keys(runs: Sequence[CommitRun]) -> pa.ChunkedArray:
+    """Return the key of each file action of the commits: run by run, the adds and then the removes."""
+    keys = [chunk for run in runs for column in (run.add_keys, run.remove_keys) for chunk in column.chunks]
+    return pa.chunked_array(keys, pa.string())
 
 
 def name_any(checkpoint: Checkpoint | None, runs: Sequence[CommitRun], keys: pa.ChunkedArray, *, vectors: bool) -> bool:
     """Return whether a checkpoint has a file with one of these keys, or commits name one. No statistics are read."""
-    named = [chunk for run in runs for column in (run.add_keys, run.remove_keys) for chunk in column.chunks]
-    if _is_any_in(keys, pa.chunked_array(named, pa.string())):
+    if _is_any_in(keys, named_keys(runs)):
         return True
     return checkpoint is not None and _is_any_in(file_key(checkpoint.adds(_with_key((), vectors))), keys)
 
@@ -90,20 +88,18 @@ def transactions(checkpoint: Checkpoint | None, runs: Sequence[CommitRun]) -> pa
 def _latest(runs: Sequence[CommitRun], columns: Sequence[str], *, adds: bool) -> tuple[pa.Table, pa.ChunkedArray]:
     """Return the adds (or removes) that no later action overrides, and the key of every file that the commits name."""
     kept: list[pa.Table] = []
-    keys: list[pa.ChunkedArray] = []
     order: list[np.ndarray] = []
     is_add: list[np.ndarray] = []
     base = 0
     for run in runs:
-        for table, table_keys, flag in ((run.adds, run.add_keys, True), (run.removes, run.remove_keys, False)):
-            keys.append(table_keys)
+        for table, flag in ((run.adds, True), (run.removes, False)):
             order.append(numbers(table["position"]) + base)
             is_add.append(np.full(len(table), flag))
         kept.append((run.adds if adds else run.removes).select(columns))
         base += 1 + max((int(pc.max(t["position"]).as_py() or 0) for t in (run.adds, run.removes) if len(t)), default=0)
     if not kept:
         return pa.table({}), pa.chunked_array([], pa.string())
-    all_keys = pa.chunked_array([chunk for key in keys for chunk in key.chunks], pa.string())
+    all_keys = named_keys(runs)
     positions = np.concatenate(order)
     flags = np.concatenate(is_add)
     # Within one key the action with the greatest position is in force.

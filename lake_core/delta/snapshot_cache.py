@@ -39,9 +39,9 @@ class SnapshotCache:
             kept: dict[tuple[int, str], Snapshot] = {**self._tables.get(store.url(), {})}
         for version in sorted({version for version, _ in kept}, reverse=True):
             tag = log_etag(store, version)
-            found = None if tag is None else kept.get((version, tag))
-            if found is not None:
-                snapshot = replace(found, store=store).refreshed()
+            continued = None if tag is None else kept.get((version, tag))
+            if continued is not None:
+                snapshot = replace(continued, store=store).refreshed()
                 return snapshot if snapshot.version == version else self.keep(snapshot)
         return self.keep(load_snapshot(store))
 
@@ -67,12 +67,6 @@ class SnapshotCache:
                 if not self._tables[url]:
                     del self._tables[url]
         return snapshot
-
-    def clear(self) -> None:
-        """Forget all snapshots."""
-        with self._lock:
-            self._tables.clear()
-            self._runs = 0
 
     def _drop_oldest(self, table: OrderedDict[tuple[int, str], Snapshot]) -> None:
         _, dropped = table.popitem(last=False)

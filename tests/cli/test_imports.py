@@ -50,6 +50,6 @@ def test_a_package_imports_what_it_is_asked_for(statement: str, unused: tuple[st
 def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
     listed = main.commands[name]
     assert isinstance(listed, LazyCommand)
-    found = main.get_command(click.Context(main), name)
-    assert found is not None
-    assert (found.name, found.get_short_help_str(200)) == (name, listed.get_short_help_str(200))
+    loaded = main.get_command(click.Context(main), name)
+    assert loaded is not None
+    assert (loaded.name, loaded.get_short_help_str(200)) == (name, listed.get_short_help_str(200))

@@ -45,18 +45,18 @@ def step(table: DeltaTable, chance: random.Random) -> None:
             table.refresh()
 
 
-def plain(found: SnapshotDifference) -> dict[str, Any]:
+def plain(changes: SnapshotDifference) -> dict[str, Any]:
     def files(actions: pa.Table) -> list[dict[str, Any]]:
         # A checkpoint does not keep dataChange.
         return sorted(actions.drop_columns("dataChange").to_pylist(), key=lambda action: str(action["path"]))
 
     return {
-        "adds": files(found.adds),
-        "removes": files(found.removes),
-        "markers": sorted((each.app_id, each.version) for each in found.markers),
-        "metadata": found.metadata,
-        "protocol": found.protocol,
-        "domains": list(found.domains),
+        "adds": files(changes.adds),
+        "removes": files(changes.removes),
+        "markers": sorted((each.app_id, each.version) for each in changes.markers),
+        "metadata": changes.metadata,
+        "protocol": changes.protocol,
+        "domains": list(changes.domains),
     }
 
 
@@ -65,19 +65,19 @@ def plain(found: SnapshotDifference) -> dict[str, Any]:
 def test_snapshots_made_from_another_differ_as_those_that_were_read(seed: int, partition_by: list[str]) -> None:
     chance, store = random.Random(seed), MemoryStore()
     table = DeltaTable.create(store, SCHEMA, partition_by=partition_by)
-    made: list[Snapshot] = [table.snapshot]
+    snapshots: list[Snapshot] = [table.snapshot]
     for _ in range(10):
         before = table.version
         step(table, chance)
         if table.version != before:
-            made.append(table.snapshot)
+            snapshots.append(table.snapshot)
     known = 0
-    for index, earlier in enumerate(made):
-        for later in made[index:]:
+    for index, earlier in enumerate(snapshots):
+        for later in snapshots[index:]:
             known += later.known_since(earlier) is not None
             read = difference(load_snapshot(store, earlier.version), load_snapshot(store, later.version))
             assert plain(difference(earlier, later)) == plain(read), (earlier.version, later.version)
-    assert known > len(made), "most of the snapshots should have been made from earlier ones"
+    assert known > len(snapshots), "most of the snapshots should have been made from earlier ones"
 
 
 def test_a_file_that_is_added_again_is_no_difference() -> None:
