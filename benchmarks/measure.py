@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each process would compile this package, though not its peers
 _FRAME = """
 import json, os, sys, time
 {setup}

@@ -17,6 +17,7 @@ from lake_core.errors import AlreadyExists
 from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.identity import METARANGES, RANGES, table_id
 from lake_core.graveler.metarange import Metarange, RangeInfo
+from lake_core.graveler.range_ends import range_ends
 from lake_core.graveler.reader import Columns, RangeReader
 from lake_core.graveler.record import Record, identity_of, join_value
 from lake_core.graveler.result import Built
@@ -129,7 +130,7 @@ class Build:
 
     def _is_ended(self, at: int) -> bool:
         columns = self._reader.columns(self._base[at].id)
-        ends, _ = self._profile.ends(columns.keys, columns.values)
+        ends, _ = range_ends(self._profile, columns.keys, columns.values)
         return bool(ends) and ends[-1] == len(columns.keys)
 
     def _enter(self, at: int, queue: _Changes) -> None:
@@ -184,7 +185,7 @@ class Build:
     def _append(self, keys: list[bytes], values: list[bytes]) -> None:
         """Add records to the open range, and write each range that ends."""
         already_open = len(self._open_keys)
-        ends, self._open_bytes = self._profile.ends(keys, values, self._open_bytes)
+        ends, self._open_bytes = range_ends(self._profile, keys, values, self._open_bytes)
         self._open_keys += keys
         self._open_values += values
         written = 0

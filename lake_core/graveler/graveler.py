@@ -7,9 +7,6 @@ from bisect import bisect_left
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from lake_core.graveler.build import Build
 from lake_core.graveler.cache import RangeCache
 from lake_core.graveler.diff import after_prefix, differences
 from lake_core.graveler.merge import Resolve, Strategy, settled
@@ -68,21 +65,20 @@ class Graveler:
         metarange = self.reader.metarange(tree)
         records: list[Record | None] = [None] * len(keys)
         ends = metarange.max_keys
-        ranges = np.fromiter((bisect_left(ends, key) for key in keys), np.int64, len(keys))
-        order = np.argsort(ranges, kind="stable")
-        cuts = np.flatnonzero(np.diff(ranges[order])) + 1
-        for indexes in np.split(order, cuts) if len(keys) else ():
-            at = int(ranges[indexes[0]])
+        by_range: dict[int, builtins.list[int]] = {}
+        for index, key in enumerate(keys):
+            by_range.setdefault(bisect_left(ends, key), []).append(index)
+        for at, indexes in by_range.items():
             if at == len(metarange):
-                break
+                continue
             name = metarange.ids[at].decode()
             if len(indexes) <= _FEW:
-                for index in indexes.tolist():
+                for index in indexes:
                     value = self.reader.find(name, keys[index])
                     if value is not None:
                         records[index] = Record(keys[index], *split_value(value))
                 continue
-            fill(records, indexes.tolist(), keys, self.reader.columns(name).by_key)
+            fill(records, indexes, keys, self.reader.columns(name).by_key)
         return records
 
     def scan(self, tree: str, prefix: bytes = b"", start_after: bytes = b"") -> Iterator[Record]:
@@ -203,6 +199,8 @@ class Graveler:
         Raises:
             ValueError: The changes are not sorted. Files that were already written are left for a collector.
         """
+        from lake_core.graveler.build import Build  # here, because readers do without NumPy
+
         base = self.reader.metarange(tree)
         return Build(self.reader, self.profile, base, avoid, properties, exact=exact).run(tree, changes)
 

@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lake_core.graveler import Record
-from lake_core.graveler.entry_columns import entry_columns
 from lake_core.graveler.record import split_value
 from lake_core.lake.state.content import EPOCH, Item, item_of
 from lake_core.lake.state.dataset_record import DATASETS, DatasetRecord
@@ -125,6 +124,8 @@ class View:
                 for key, value in zip(keys, values, strict=True):
                     yield item_of(Record(key, *split_value(value))).meta(key.decode())
                 continue
+            from lake_core.graveler.entry_columns import entry_columns  # here, because few records do without NumPy
+
             columns = entry_columns(values)
             for key, size, etag, modified in zip(keys, columns.sizes, columns.etags, columns.modified, strict=True):
                 yield ObjectMeta(key.decode(), size, etag, EPOCH + timedelta(microseconds=modified))
