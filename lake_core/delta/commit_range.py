@@ -187,13 +187,14 @@ def log_etag(store: ObjectStore, version: int) -> str | None:
 def shared_version(before: Snapshot, after: Snapshot) -> int:
     """Return the last version that two logs share, -1 for none."""
     low, high = -1, min(before.version, after.version)
+    middle = high  # first, as one log mostly continues the other
     while low < high:
-        middle = (low + high + 1) // 2
         # Neither log has the versions that were cleaned up before the table was imported.
         if log_etag(before.store, middle) == log_etag(after.store, middle):
             low = middle
         else:
             high = middle - 1
+        middle = (low + high + 1) // 2
     return low
 
 

@@ -180,7 +180,8 @@ class DeltaFormat(DatasetFormat):
         from lake_core.delta.commit_range import CommitRange
 
         now = now_ms(lambda: context.now)
-        before, after, head = (None if store is None else self.snapshot(store) for store in (base, incoming, target))
+        before, after = (None if store is None else self.snapshot(store) for store in (base, incoming))
+        head = before if target is base else None if target is None else self.snapshot(target)
         try:
             if after is None:
                 return apply_dropped(before, head, context, now)

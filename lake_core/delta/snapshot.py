@@ -72,7 +72,8 @@ class Snapshot:
     protocol: Protocol
     metadata: Metadata
     _checkpoint: Checkpoint | None
-    _runs: tuple[CommitRun, ...]
+    runs: tuple[CommitRun, ...]
+    """The commits after the checkpoint, oldest first."""
     _domains: tuple[DomainMetadata, ...]
     allowed_roots: tuple[ObjectStore, ...] = ()
     """The stores that may have data files besides the table's root."""
@@ -104,9 +105,7 @@ class Snapshot:
         other fields of the rest are not kept in memory.
         """
         vectors = self.has_deletion_vectors()
-        return self._recovering(
-            lambda s: replay.live_files(s._checkpoint, s._runs, columns, vectors=vectors, only=only)
-        )
+        return self._recovering(lambda s: replay.live_files(s._checkpoint, s.runs, columns, vectors=vectors, only=only))
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -116,18 +115,18 @@ class Snapshot:
     def files_named(self, columns: Sequence[str], keys: pa.ChunkedArray) -> pa.Table:
         """Return these fields of those add actions in force whose file has one of these keys (`file_key`)."""
         vectors = self.has_deletion_vectors()
-        if not self._recovering(lambda s: replay.name_any(s._checkpoint, s._runs, keys, vectors=vectors)):
+        if not self._recovering(lambda s: replay.name_any(s._checkpoint, s.runs, keys, vectors=vectors)):
             return empty_table(pa.schema([field for field in ADD_FIELDS if field[0] in columns]))
         files = self.files(columns)
         return files.filter(pc.is_in(file_key(files), value_set=keys))
 
     def tombstones(self) -> pa.Table:
         """Return the remove actions in force, including expired ones (fields of `action_fields.REMOVE_FIELDS`)."""
-        return self._recovering(lambda s: replay.tombstones(s._checkpoint, s._runs))
+        return self._recovering(lambda s: replay.tombstones(s._checkpoint, s.runs))
 
     def transactions(self) -> pa.Table:
         """Return the txn actions in force, one per application: appId, version, lastUpdated (milliseconds)."""
-        return self._recovering(lambda s: replay.transactions(s._checkpoint, s._runs))
+        return self._recovering(lambda s: replay.transactions(s._checkpoint, s.runs))
 
     def transaction_version(self, app_id: str) -> int | None:
         """Return the version that an application recorded last, or None if it recorded none."""
@@ -141,33 +140,33 @@ class Snapshot:
 
     def last_transaction(self, app_id: str) -> SetTransaction | None:
         """Return the last txn action of an application, or None. One that a restore reverted is below zero."""
-        for run in reversed(self._runs):
+        for run in reversed(self.runs):
             markers = run.transactions.filter(pc.equal(run.transactions["appId"], scalar(app_id)))
             if len(markers):
                 return _marker(markers, -1)
         if self._checkpoint is None:
             return None
         # The runs of this snapshot were just searched. Those of a snapshot without the damaged checkpoint were not.
-        recorded = self._recovering(lambda s: replay.transactions(s._checkpoint, () if s is self else s._runs))
+        recorded = self._recovering(lambda s: replay.transactions(s._checkpoint, () if s is self else s.runs))
         markers = recorded.filter(pc.equal(recorded["appId"], scalar(app_id)))
         return _marker(markers, 0) if len(markers) else None
 
     def tags(self) -> dict[str, dict[str, str | None]]:
         """Return the tags of the files in force that have any, by path."""
         tags = self._recovering(lambda s: s._checkpoint.tags() if s._checkpoint else {})
-        for run in self._runs:
+        for run in self.runs:
             tags |= add_tags(run)
         return tags
 
     def count_actions(self) -> int:
         """Return the number of actions on files since the checkpoint, and of all in it, without reading the latter."""
-        newer = sum(len(run.adds) + len(run.removes) for run in self._runs)
+        newer = sum(len(run.adds) + len(run.removes) for run in self.runs)
         return newer + self._recovering(lambda s: s._checkpoint.count_rows() if s._checkpoint else 0)
 
     def refreshed(self) -> Snapshot:
         """Return the latest snapshot: this one if nothing was committed since."""
         newer = newer_versions(self.store, self.version)
-        if newer is None or (newer and len(self._runs) + len(newer) > _MAX_TAIL):
+        if newer is None or (newer and len(self.runs) + len(newer) > _MAX_TAIL):
             latest = load_snapshot(self.store, allowed_roots=self.allowed_roots)
             return self if latest.version == self.version and latest.metadata.id == self.metadata.id else latest
         try:
@@ -189,21 +188,21 @@ class Snapshot:
             version=commits[-1][0],
             protocol=protocol,
             metadata=metadata,
-            _runs=(*self._runs, *runs),
+            runs=(*self.runs, *runs),
             _domains=_latest_domains([*self._domains, *domains]),
         )
 
     @property
     def replayed(self) -> int:
         """Return the number of runs of commits that each look at the table replays."""
-        return len(self._runs)
+        return len(self.runs)
 
     def on_checkpoint(self, store: ObjectStore | None = None) -> Snapshot:
         """Return the same snapshot based on the checkpoint of its version, which was just written to a store."""
         return replace(
             self,
             _checkpoint=Checkpoint(store or self.store, CheckpointFiles(self.version, (checkpoint_key(self.version),))),
-            _runs=(),
+            runs=(),
         )
 
     def since(self, earlier: Snapshot) -> tuple[CommitRun, ...]:
@@ -221,18 +220,18 @@ class Snapshot:
 
     def known_since(self, earlier: Snapshot) -> tuple[CommitRun, ...] | None:
         """Return the commits that lead from an earlier snapshot to this one, None unless this one was made from it."""
-        shared = len(earlier._runs)
+        shared = len(earlier.runs)
         if (
             self._checkpoint is earlier._checkpoint
-            and len(self._runs) >= shared
-            and all(a is b for a, b in zip(self._runs, earlier._runs, strict=False))
+            and len(self.runs) >= shared
+            and all(a is b for a, b in zip(self.runs, earlier.runs, strict=False))
         ):
-            return self._runs[shared:]
+            return self.runs[shared:]
         return None
 
     def has_deletion_vectors(self) -> bool:
         """Return whether any file may have a deletion vector, without reading the files' actions."""
-        if any(run.adds["deletionVector"].null_count < len(run.adds) for run in self._runs):
+        if any(run.adds["deletionVector"].null_count < len(run.adds) for run in self.runs):
             return True
         return self._recovering(lambda s: s._checkpoint is not None and s._checkpoint.has_deletion_vectors())
 

@@ -199,12 +199,11 @@ class DatasetApplication:
         recreated: bool = False,
     ) -> Applied:
         view = self.incoming.folder_of(record)
-        return view.format.apply(
-            None if before is None else self.base.folder_of(before),
-            view,
-            None if onto is None else self.target.folder_of(onto),
-            self._context(view, recreated=recreated),
-        )
+        base = None if before is None else self.base.folder_of(before)
+        # One object where nothing was published in between, so that a format reads the state once.
+        is_same = onto == before and self.base.view.is_tree_of(self.target.view)
+        target = base if is_same else None if onto is None else self.target.folder_of(onto)
+        return view.format.apply(base, view, target, self._context(view, recreated=recreated))
 
     def _is_dropped_beside(self, path: str) -> bool:
         """Return whether the target dropped a dataset since `base`."""

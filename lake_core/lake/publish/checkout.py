@@ -81,15 +81,16 @@ def check_out(
     for number, commit in enumerate(commits):
         state = repository.commit_state(commit)
         registered, newest = state.registered(), last.registered()
+        updates = changed_datasets(commit)
         paths = [
             path
-            for path in sorted(changed_datasets(commit))
+            for path in sorted(updates)
             # Skip datasets that were released since, or created again: the log of the latter has all versions.
             if path in registered and path in newest and newest[path].id == registered[path].id
             if path != without and path not in diverged
         ]
         counts = repository.root.gather(
-            *(partial(_check_out_change, repository, state, commit, path, needed, is_new) for path in paths)
+            *(partial(_check_out_change, repository, state, path, updates[path], needed, is_new) for path in paths)
         )
         for path, objects in zip(paths, counts, strict=True):
             if objects is None:
@@ -104,13 +105,18 @@ def check_out(
 
 
 def _check_out_change(
-    repository: Repository, state: StateStore, commit: Commit, path: str, needed: Collection[str] | None, is_new: bool
+    repository: Repository,
+    state: StateStore,
+    path: str,
+    update: Mapping[str, object],
+    needed: Collection[str] | None,
+    is_new: bool,
 ) -> int | None:
-    """Check out a dataset as of a commit. Return the number of objects written, or None if it may be skipped.
+    """Check out a dataset as a commit updated it. Return the number of objects written, or None if it may be skipped.
 
     Raises Diverged.
     """
-    record, update = state.registered()[path], changed_datasets(commit)[path]
+    record = state.registered()[path]
     if update.get("operation") == "IMPORT" or version_of(update) == 0:
         # The folder is claimed here and not when a session imports the dataset: if that never reaches main, the folder
         # and its data files still belong to their owner.

@@ -53,21 +53,20 @@ def lease(store: ObjectStore, name: str, config: LeaseConfig) -> Iterator[bool]:
     The block gets whether it had to wait.
     """
     key = f"{_LEASES}/{name}"
-    owner = runtime.uuid4().hex
-    held, waited = _take(store, key, owner, config)
+    body = json.dumps({"owner": runtime.uuid4().hex}).encode()
+    held, waited = _take(store, key, body, config)
     since = runtime.monotonic()
     try:
         yield waited
     finally:
-        # After that time another publisher may hold it.
-        if held and runtime.monotonic() - since < config.stale:
-            with suppress(StoreError):
+        with suppress(StoreError):
+            # After that time another publisher may hold it.
+            if held and (runtime.monotonic() - since < config.stale or bytes(store.get(key)) == body):
                 store.delete([key])
 
 
-def _take(store: ObjectStore, key: str, owner: str, config: LeaseConfig) -> tuple[bool, bool]:
+def _take(store: ObjectStore, key: str, body: bytes, config: LeaseConfig) -> tuple[bool, bool]:
     """Return whether the lease is held, and whether it had to be waited for."""
-    body = json.dumps({"owner": owner}).encode()
     start = runtime.monotonic()
     free, last_etag, since, polls = True, "", start, 0
     while True:

@@ -41,6 +41,8 @@ class StateTree:
         self.lock = threading.RLock()
         self._on_read = on_read
         self._registered: dict[str, DatasetRecord] | None = None
+        self._datasets: tuple[dict[str, DatasetRecord], dict[str, DatasetRecord]] | None = None
+        """The registered datasets, and those of them that were not dropped."""
 
     def registered(self) -> dict[str, DatasetRecord]:
         """List all datasets that were created in the history of this state, also dropped ones, by path."""
@@ -51,7 +53,11 @@ class StateTree:
 
     def datasets(self) -> dict[str, DatasetRecord]:
         """List the datasets of this state, by path."""
-        return {path: record for path, record in self.registered().items() if not record.dropped}
+        with self.lock:
+            registered = self.registered()
+            if self._datasets is None or self._datasets[0] is not registered:
+                self._datasets = registered, {path: record for path, record in registered.items() if not record.dropped}
+            return self._datasets[1]
 
     def get_many(self, requests: Sequence[tuple[str, int | None, int | None]]) -> list[ObjectBytes]:
         """Read objects of the tree. Raises NotFound, ContentMissing."""
@@ -90,6 +96,7 @@ class StateTree:
             "view": (self.view.graveler, self.view.tree),
             "lock": None,
             "_registered": None,
+            "_datasets": None,
             "_on_read": None,
         }
 

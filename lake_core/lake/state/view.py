@@ -73,6 +73,10 @@ class View:
         with self.overlay.lock:
             return View(self.graveler, self.tree, Overlay(dict(self.overlay.items), list(self.overlay.keys)))
 
+    def is_tree_of(self, other: View) -> bool:
+        """Return whether both are one tree, without changes that are only in memory."""
+        return self.tree == other.tree and not self.overlay and not other.overlay
+
     def get(self, key: str) -> Item | None:
         """Return the item at a key, or None."""
         with self.overlay.lock:
