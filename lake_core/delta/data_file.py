@@ -21,9 +21,10 @@ from lake_core.delta import partition_value
 from lake_core.delta.conform import relabelled
 from lake_core.delta.encodings import encodings
 from lake_core.delta.file_care import BOUNDS_HOLD_IN
-from lake_core.delta.file_name import CHANGES_FOLDER, COMPRESSION, new_name
+from lake_core.delta.file_name import CHANGES_FOLDER, new_name
 from lake_core.delta.numpy_arrays import empty_table
 from lake_core.delta.ordered_rows import in_order
+from lake_core.delta.parquet_options import ParquetOptions
 from lake_core.delta.path import encode_path, partition_folder
 from lake_core.delta.statistics import Leaf, StatisticsCollector, indexed_leaves, leaf_columns, leaf_values
 
@@ -50,8 +51,6 @@ _MANY_TUPLES = 1 << 40
 
 CHANGE_TYPE = "_change_type"
 """The column of change data with the kind of a row's change."""
-
-COMPRESSION_LEVEL = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +116,7 @@ class DataFileWriter:
         leaves = (
             [] if changes else indexed_leaves(metadata.arrow_schema, metadata.partition_columns, metadata.configuration)
         )
+        self._options = ParquetOptions.tolerant(metadata.configuration)
         self._indexed = [(mapping.physical_path(path), kind) for path, kind in leaves]
         self._held: dict[tuple[str | None, ...], list[pa.Table]] = {}
         self._bytes: dict[tuple[str | None, ...], int] = {}
@@ -212,10 +212,12 @@ class DataFileWriter:
         return [file.close()] if file.rows else []
 
     def _open(self, values: tuple[str | None, ...], bounded: bool | list[str]) -> _OpenFile:
-        name = new_name(self._now, changes=bool(self._folder))
+        name = new_name(self._now, changes=bool(self._folder), compression=self._options.suffix)
         key = self._folder + partition_folder(self._partition_keys, values) + name
         partition_values = dict(zip(self._partition_keys, values, strict=True))
-        return _OpenFile(self._store, key, partition_values, self._physical, self._indexed, bounded, self._now)
+        return _OpenFile(
+            self._store, key, partition_values, self._physical, self._indexed, bounded, self._now, self._options
+        )
 
 
 class _OpenFile:
@@ -230,8 +232,10 @@ class _OpenFile:
         leaves: Sequence[Leaf],
         bounded: bool | list[str],
         now: int,
+        options: ParquetOptions,
     ) -> None:
         self._store, self._key, self._partition_values, self._now = store, key, partition_values, now
+        self._options = options
         self._statistics = StatisticsCollector(leaves)
         self._sink = pa.BufferOutputStream()
         self._schema, self._bounded = schema, bounded
@@ -240,14 +244,14 @@ class _OpenFile:
     def _opened(self, rows: pa.Table) -> pq.ParquetWriter:
         """Return the writer, whose encodings are those for the first rows."""
         if self._writer is None:
-            chosen = encodings(rows)
+            options, chosen = self._options, encodings(rows, dictionary=self._options.dictionary)
             self._writer = pq.ParquetWriter(
                 self._sink,
                 self._schema,
-                compression=COMPRESSION,
-                compression_level=COMPRESSION_LEVEL,
+                compression=options.codec,
+                compression_level=options.level,
                 use_dictionary=chosen.dictionary,
-                column_encoding=chosen.deltas,
+                column_encoding=chosen.deltas or None,
                 write_page_checksum=True,
                 write_statistics=self._bounded,
             )
@@ -260,7 +264,7 @@ class _OpenFile:
 
     def write(self, rows: pa.Table) -> None:
         self._statistics.update(rows)
-        self._opened(rows).write_table(rows)
+        self._opened(rows).write_table(rows, row_group_size=self._options.group_rows)
 
     def encode(self) -> None:
         """Encode the footer, after which no rows are written."""

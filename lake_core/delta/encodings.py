@@ -26,16 +26,23 @@ _REPEATS = 4
 class Encodings:
     """The encodings of columns, by the path in Parquet."""
 
-    dictionary: list[str]
-    """The columns that get a dictionary. Arrow ends it where it becomes too long."""
+    dictionary: list[str] | bool
+    """The columns that get a dictionary, or whether all do. Arrow ends it where it becomes too long."""
     deltas: dict[str, str]
     """The columns of whole numbers, dates and times, which are stored as packed differences."""
 
 
-def encodings(rows: pa.Table) -> Encodings:
-    """Choose the encodings for a file that begins with these rows."""
+def encodings(rows: pa.Table, *, dictionary: bool | None = None) -> Encodings:
+    """Choose the encodings for a file that begins with these rows.
+
+    `dictionary` says whether columns get dictionaries, instead of a sample of each.
+    """
+    if dictionary:
+        return Encodings(True, {})
     leaves = [leaf for child in rows.schema for leaf in _leaves(child.name, child.type)]
     deltas = {path: "DELTA_BINARY_PACKED" for path, kind in leaves if _is_whole(kind)}
+    if dictionary is False:
+        return Encodings(False, deltas)
     distinct = _mostly_distinct(rows) if rows.num_rows >= _FEW_ROWS else set()
     return Encodings([path for path, _ in leaves if path not in deltas and path not in distinct], deltas)
 

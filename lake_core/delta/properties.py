@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 
 from lake_core.delta.errors import InvalidProperty
+from lake_core.delta.parquet_options import ParquetOptions
 
 _UNITS_MS = {
     "microsecond": 0.001,
@@ -182,6 +183,7 @@ def check_properties(properties: Mapping[str, str]) -> None:
     for name in (_TRANSACTION_RETENTION, _LOG_RETENTION):
         if name in properties:
             interval_ms(properties[name], name)
+    ParquetOptions.of(properties)
     for name in _FLAGS:
         _flag(properties, name, default=False)
     if properties.get(_MAPPING_MODE, "none") not in ("none", "name", "id"):
