@@ -294,9 +294,16 @@ class DatasetFormat(ABC):
     def open(self, store: ObjectStore, *, clock: Callable[[], datetime] | None, **options: Any) -> Any:
         """Return a handle on the dataset, as the format's users know it."""
 
+    def find(self, store: ObjectStore, *, clock: Callable[[], datetime] | None) -> Any | None:
+        """Return a handle on the dataset of a folder outside of lakes, or None if there is none."""
+        return self.open(store, clock=clock) if self.exists(store) else None
+
     @abstractmethod
-    def create(self, store: DatasetStore, *args: Any, clock: Callable[[], datetime] | None, **options: Any) -> Any:
-        """Create the dataset and return a handle on it; arguments are those of the format's own `create`."""
+    def create(self, store: ObjectStore, *args: Any, clock: Callable[[], datetime] | None, **options: Any) -> Any:
+        """Create the dataset and return a handle on it; arguments are those of the format's own `create`.
+
+        The store is a `DatasetStore`, or that of a folder outside of lakes if it is not `versioned`.
+        """
 
     def validate_entry(self, store: DatasetStore, key: str, data: bytes) -> None:
         """Check a log entry before a session takes it. Raises where the session could not be published with it."""

@@ -11,11 +11,12 @@ from weakref import WeakKeyDictionary
 from dagster import ConfigurableResource, DagsterInstance, DagsterRun, InitResourceContext
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
+from lake_core.dataset import dataset_format
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
 from lake_core.errors import LakeError
 from lake_core.lake import Lake
-from lake_core.lake.errors import RefNotFound
+from lake_core.lake.errors import DatasetNotFound, RefNotFound
 from lake_core.lake.session.read_record import ReadRecord
 from lake_core.lake.session.shared_session import SharedSession
 from lake_core.lake.state.state_store import StateStore
@@ -299,6 +300,54 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         reads = record.by_commit() if isinstance(record, ReadRecord) else {}
         return {commit: sorted(keys) for commit, keys in reads.items()}
 
+    def read(
+        self,
+        path: str,
+        format: str,
+        run: RunOfStep | None,
+        *,
+        ref: str | None = None,
+        step: StepExecutionContext | None = None,
+        **options: Any,
+    ) -> Any:
+        """Open a dataset as a run reads it: at the commit that the run is based on, with the run's own writes.
+
+        In a serializable lake, what the step reads of the run's branch must not change until it is published.
+
+        Args:
+            path: The path of the dataset, relative to the root.
+            format: Its format, such as `delta`.
+            run: The run, or None to read the branch of this resource.
+            ref: A branch, tag or commit to read instead.
+            step: The step that reads. In the code of a step it is not needed.
+            options: Options of the format's own `open`.
+
+        Returns:
+            The format's handle, such as a `DeltaTable`.
+
+        Raises:
+            DatasetNotFound: Nothing is there, or a dataset of another format.
+            NotALake: A ref is named, and the root is a folder of plain datasets.
+        """
+        state = self._state(path, run, ref, step)
+        if state is not None:
+            if path not in state.datasets():
+                raise DatasetNotFound(
+                    f"there is nothing at {path!r} in {state.name}: materialize it first, or publish the run that did"
+                )
+            return state.open(path, format, **options)
+        known, folder = dataset_format(format), open_store(self.url(path), storage_options=self.options() or None)
+        found = (
+            known.find(folder, clock=None)
+            if not options
+            else known.open(folder, clock=None, **options)
+            if known.exists(folder)
+            else None
+        )
+        if found is None:
+            raise DatasetNotFound(f"there is no {format} dataset at {self.url(path)}: materialize it first")
+        return found
+
     def read_table(
         self,
         path: str,
@@ -308,57 +357,37 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         step: StepExecutionContext | None = None,
         **options: Any,
     ) -> DeltaTable:
-        """Open a table as a run reads it: at the commit that the run is based on, with the run's own writes.
-
-        `ref` is a branch, tag or commit to read instead. `step` is the step that reads; in the code of a step it is not
-        needed. In a serializable lake, what the step reads of the run's branch must not change until it is published.
-        `options` are those of `DeltaTable.open`. Raises TableNotFound.
-        """
-        state = self._state(path, run, ref, step)
-        if state is None:
-            return DeltaTable.open(self.url(path), storage_options=self.options() or None, **options)
-        if path not in state.datasets():
-            raise TableNotFound(
-                f"no table at {path!r} in {state.name}: materialize it first, or publish the run that did"
-            )
-        return state.delta(path, **options)
+        """Open a table as `read` does. `options` are those of `DeltaTable.open`. Raises TableNotFound."""
+        try:
+            table: DeltaTable = self.read(path, "delta", run, ref=ref, step=step, **options)
+        except DatasetNotFound as error:
+            raise TableNotFound(str(error)) from None
+        return table
 
     def read_repository(
         self, path: str, run: RunOfStep | None, *, ref: str | None = None, step: StepExecutionContext | None = None
     ) -> "Repository":
-        """Open an Icechunk repository as a run reads it. It counts as read.
+        """Open an Icechunk repository as `read` does. All of it counts as read. Raises RepositoryNotFound."""
+        from lake_core.icechunk.errors import RepositoryNotFound  # needs the extra `arrays`
 
-        `ref` and `step` are as in `read_table`. Raises RepositoryNotFound.
-        """
-        from lake_core.icechunk import Repository  # needs the extra `arrays`
-        from lake_core.icechunk.errors import RepositoryNotFound
-
-        state = self._state(path, run, ref, step)
-        if state is None:
-            return Repository.open(self.url(path), storage_options=self.options() or None)
-        if path not in state.datasets():
-            raise RepositoryNotFound(
-                f"no arrays at {path!r} in {state.name}: materialize them first, or publish the run that did"
-            )
-        state.dataset(path).note_scan()
-        return state.icechunk(path)
+        try:
+            repository: Repository = self.read(path, "icechunk", run, ref=ref, step=step)
+        except DatasetNotFound as error:
+            raise RepositoryNotFound(str(error)) from None
+        repository.assets.store.note_scan()
+        return repository
 
     def read_pool(
         self, path: str, run: RunOfStep | None, *, ref: str | None = None, step: StepExecutionContext | None = None
     ) -> "Pool":
-        """Open a pool as a run reads it.
-
-        `ref` and `step` are as in `read_table`. Raises NoSuchPool.
-        """
+        """Open a pool as `read` does. Raises NoSuchPool."""
         from lake_core.pool.errors import NoSuchPool
-        from lake_core.pool.folder import open_pool
 
-        state = self._state(path, run, ref, step)
-        if state is None:
-            return open_pool(self.url(path), storage_options=self.options() or None)
-        if path not in state.datasets():
-            raise NoSuchPool(f"no pool at {path!r} in {state.name}: materialize it first, or publish the run that did")
-        return state.pool(path)
+        try:
+            pool: Pool = self.read(path, "pool", run, ref=ref, step=step)
+        except DatasetNotFound as error:
+            raise NoSuchPool(str(error)) from None
+        return pool
 
     def is_staged(self, path: str, instance: DagsterInstance, run: DagsterRun) -> bool:
         """Return whether a run has staged changes of a table in its session. Their version is provisional."""

@@ -86,7 +86,8 @@ class ExternalWriter:
 
     def find_delta(self, path: str) -> DeltaTable | None:
         """Return the table at a path with the writes of this attempt, or None."""
-        return self._workspace.find_table(path)
+        table: DeltaTable | None = self._workspace.find(path, "delta")
+        return table
 
     def delta(self, path: str) -> DeltaTable:
         """Return a table with all operations of Delta tables: merge, delete, update. Raises TableNotFound."""
@@ -99,7 +100,8 @@ class ExternalWriter:
         self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any
     ) -> DeltaTable:
         """Create a table, or open the existing one."""
-        return self._workspace.create_table(path, schema, partition_by=partition_by, **options)
+        table: DeltaTable = self._workspace.create(path, "delta", schema, partition_by=tuple(partition_by), **options)
+        return table
 
     def append(
         self, path: str, rows: pa.Table | pa.RecordBatchReader, *, partition_by: Sequence[str] = ()

@@ -80,13 +80,13 @@ class DeltaFormat(DatasetFormat):
         """Open the table at its latest version, or with options of `DeltaTable.open`."""
         from lake_core.delta.table import DeltaTable
 
-        if options:
+        if options or not store.versioned:
             return DeltaTable.open(store, clock=clock, **options)
         return DeltaTable.at(self.snapshot(store), clock, self._snapshots.keep)
 
     def create(
         self,
-        store: DatasetStore,
+        store: ObjectStore,
         *args: Any,
         clock: Callable[[], dt.datetime] | None,
         managed: bool = True,
@@ -94,13 +94,14 @@ class DeltaFormat(DatasetFormat):
     ) -> DeltaTable:
         """Create a table as `DeltaTable.create` does.
 
-        If it is `managed`, only the lake may write the table; other clients can read it, but refuse to write.
+        If it is `managed` and in a lake, only the lake may write the table; other clients can read it, but refuse to
+        write.
         """
         from lake_core.delta.features import MANAGED
         from lake_core.delta.table import DeltaTable
 
         properties = dict(options.pop("properties", None) or {})
-        if managed:
+        if managed and store.versioned:
             properties = {f"delta.feature.{MANAGED}": "supported"} | properties
         return DeltaTable.create(store, *args, properties=properties, clock=clock, **options)
 

@@ -106,10 +106,11 @@ class IcechunkFormat(DatasetFormat):
         return kind.open(store, clock=clock, **options)
 
     def create(
-        self, store: DatasetStore, *args: Any, clock: Callable[[], dt.datetime] | None, **options: Any
-    ) -> DatasetRepository:
-        """Create a repository, with the arguments of `DatasetRepository.create`."""
-        return DatasetRepository.create(store, *args, clock=clock, **options)
+        self, store: ObjectStore, *args: Any, clock: Callable[[], dt.datetime] | None, **options: Any
+    ) -> Repository:
+        """Create a `DatasetRepository`, or a `Repository` outside of a lake, with the arguments of its `create`."""
+        kind = DatasetRepository if store.versioned else Repository
+        return kind.create(store, *args, clock=clock, **options)
 
     def convert(
         self,

@@ -49,7 +49,7 @@ from lake_core.pool.dataset_state import (
     new_pool_id,
     tail_key,
 )
-from lake_core.pool.errors import InvalidZng, NoSuchPool, OwnedByLake
+from lake_core.pool.errors import InvalidZng, NoSuchPool, OwnedByLake, PoolExists
 from lake_core.pool.ksuid import NIL
 from lake_core.pool.lake import MAGIC_KEY, PoolLake
 from lake_core.pool.marked_writes_of import marked_writes
@@ -141,9 +141,16 @@ class PoolFormat(DatasetFormat):
             **options,
         )
 
+    def find(self, store: ObjectStore, *, clock: Callable[[], dt.datetime] | None) -> Pool | None:
+        """Return the pool of a folder, which has the folder's name. The Zed lake may hold others."""
+        if not self.exists(store):
+            return None
+        lake, name = PoolLake.open(store, clock=clock or system_clock), folder_name(store)
+        return lake.pool(name) if any(config.name == name for config in lake.pools()) else None
+
     def create(
         self,
-        store: DatasetStore,
+        store: ObjectStore,
         *args: Any,
         clock: Callable[[], dt.datetime] | None,
         key: str | Sequence[str] = "ts",
@@ -154,17 +161,23 @@ class PoolFormat(DatasetFormat):
         **options: Any,
     ) -> Pool:
         """Create a pool as `PoolLake.create_pool` does, with the name of the dataset's folder."""
-        if exist_ok and self.exists(store):
+        if exist_ok and store.versioned and self.exists(store):
             return self.open(store, clock=clock)
-        lake = PoolLake.create(store, clock=clock or system_clock)
-        return lake.create_pool(
-            folder_name(store),
-            key=key,
-            order=order,
-            seek_stride=seek_stride,
-            threshold=threshold,
-            id=new_pool_id(store),
-        )
+        lake = PoolLake.create(store, clock=clock or system_clock, exist_ok=exist_ok and not store.versioned)
+        name = folder_name(store)
+        try:
+            return lake.create_pool(
+                name,
+                key=key,
+                order=order,
+                seek_stride=seek_stride,
+                threshold=threshold,
+                id=new_pool_id(store) if store.versioned else None,
+            )
+        except PoolExists:
+            if store.versioned or not exist_ok:
+                raise
+            return lake.pool(name)
 
     def import_keys(self, store: ObjectStore) -> Sequence[str]:
         """List the journals of a Zed lake with one pool. Raises NoSuchPool for one with several, or none."""

@@ -11,18 +11,13 @@ from lake_core.lake.refs.session_record import FAILED
 from lake_core.workspace.workspace import PUBLISHED, STAGED, Receipt, Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from datetime import datetime
 
-    import pyarrow as pa
-
-    from lake_core.delta import DeltaTable
-    from lake_core.icechunk import Repository
     from lake_core.lake import Lake
     from lake_core.lake.session.private_session import Session
     from lake_core.lake.session.read_record import ReadRecord
     from lake_core.lake.session.session_writer import SessionWriter
-    from lake_core.pool import Pool
     from lake_core.store import ObjectStore
 
 _COMMITS = 1000
@@ -36,41 +31,21 @@ class _SessionWrites(Workspace):
         super().__init__(root, task_id)
         self._lake, self._session = lake, session
 
-    def find_table(self, path: str) -> DeltaTable | None:
-        return self._session.delta(path) if self._holds(path, "delta", "a Delta table") else None
-
-    def create_table(
-        self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any
-    ) -> DeltaTable:
-        return self._session.create_delta(path, schema, partition_by=tuple(partition_by), exist_ok=True, **options)
-
-    def find_repository(self, path: str) -> Repository | None:
-        return self._session.icechunk(path) if self._holds(path, "icechunk", "an Icechunk repository") else None
-
-    def create_repository(self, path: str) -> Repository:
-        return self._session.create_icechunk(path, exist_ok=True)
-
-    def find_pool(self, path: str) -> Pool | None:
-        return self._session.pool(path) if self._holds(path, "pool", "a pool") else None
-
-    def create_pool(self, path: str, **options: Any) -> Pool:
-        return self._session.create_pool(path, exist_ok=True, **options)
-
-    def _holds(self, path: str, format: str, kind: str) -> bool:
-        """Return whether there is a dataset at a path. Raises DatasetExists for one of another format."""
+    def find(self, path: str, format: str) -> Any | None:
         record = self._session.datasets().get(path)
-        if record is not None and record.format != format:
-            raise DatasetExists(f"the dataset at {path!r} has the format {record.format}, not {kind}: use another path")
-        return record is not None
+        if record is None:
+            return None
+        if record.format != format:
+            raise DatasetExists(
+                f"the dataset at {path!r} has the format {record.format}, not {format}: use another path"
+            )
+        return self._session.open(path, format)
 
-    def after(self, path: str) -> DeltaTable:
-        return self._lake.delta(path, ref=self._ref_after())
+    def create(self, path: str, format: str, *args: Any, **options: Any) -> Any:
+        return self._session.create(path, format, *args, exist_ok=True, **options)
 
-    def repository_after(self, path: str) -> Repository:
-        return self._lake.icechunk(path, ref=self._ref_after())
-
-    def pool_after(self, path: str) -> Pool:
-        return self._lake.pool(path, ref=self._ref_after())
+    def after(self, path: str, format: str) -> Any:
+        return self._lake.at(self._ref_after()).open(path, format)
 
     @abstractmethod
     def _ref_after(self) -> str:

@@ -1,4 +1,4 @@
-"""`Workspace`, the tables and files that an attempt reads and writes."""
+"""`Workspace`, the datasets and files that an attempt reads and writes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from types import TracebackType
 
-    import pyarrow as pa
-
-    from lake_core.delta import DeltaTable
-    from lake_core.icechunk import Repository
-    from lake_core.pool import Pool
     from lake_core.store import ObjectStore
 
 PUBLISHED, STAGED = "published", "staged"
@@ -31,13 +26,13 @@ class Receipt:
     session: str | None = None
     epoch: int | None = None
     versions: Mapping[str, int] = field(default_factory=dict)
-    """The final version of each table by path; empty for what is staged, and without a lake."""
+    """The final version of each dataset by path; empty for what is staged, and without a lake."""
     skipped: bool = False
     """Whether all this had been published before, or staged by the same attempt."""
 
 
 class Workspace(ABC):
-    """Tables and files as an attempt sees and writes them.
+    """Datasets and files as an attempt sees and writes them.
 
     Leaving its `with` block finishes it, or discards it on an error.
     """
@@ -55,48 +50,22 @@ class Workspace(ABC):
         """The application id of the task's transaction identifiers. All attempts at the task have it."""
 
     @abstractmethod
-    def find_table(self, path: str) -> DeltaTable | None:
-        """Return the table at a path, as it is here. Raises DatasetExists where something else is there."""
+    def find(self, path: str, format: str) -> Any | None:
+        """Return the dataset at a path as its format's handle, as it is here. None if there is none.
 
-    @abstractmethod
-    def create_table(
-        self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any
-    ) -> DeltaTable:
-        """Create a table; one that another process has just created is opened.
-
-        Takes and raises what `DeltaTable.create` does.
+        Raises DatasetExists where a dataset of another format is there.
         """
 
     @abstractmethod
-    def after(self, path: str) -> DeltaTable:
-        """Open the table as it is once the workspace is finished."""
+    def create(self, path: str, format: str, *args: Any, **options: Any) -> Any:
+        """Create a dataset, and return its format's handle; one that another process has just created is opened.
 
-    @abstractmethod
-    def find_repository(self, path: str) -> Repository | None:
-        """Return the Icechunk repository at a path, as it is here.
-
-        Raises DatasetExists where something else is there.
+        Takes and raises what the format's own `create` does.
         """
 
     @abstractmethod
-    def create_repository(self, path: str) -> Repository:
-        """Create an Icechunk repository; one that another process has just created is opened."""
-
-    @abstractmethod
-    def repository_after(self, path: str) -> Repository:
-        """Open the Icechunk repository as it is once the workspace is finished."""
-
-    @abstractmethod
-    def find_pool(self, path: str) -> Pool | None:
-        """Return the pool at a path, as it is here. Raises DatasetExists where something else is there."""
-
-    @abstractmethod
-    def create_pool(self, path: str, **options: Any) -> Pool:
-        """Create a pool with the options of `PoolLake.create_pool`, or open an existing one."""
-
-    @abstractmethod
-    def pool_after(self, path: str) -> Pool:
-        """Open the pool as it is once the workspace is finished."""
+    def after(self, path: str, format: str) -> Any:
+        """Open a dataset as it is once the workspace is finished. Raises DatasetNotFound."""
 
     @property
     @abstractmethod

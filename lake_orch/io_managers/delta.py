@@ -181,7 +181,7 @@ class DeltaIOManager(HasTypeHandlers, HasPlaces, ConfigurableIOManager):
 
         url = workspace.url(settings.path)
         context.log.info(f"{name}: {outcome(result, url, workspace.receipt)}")
-        table = workspace.after(settings.path)
+        table: DeltaTable = workspace.after(settings.path, "delta")
         state = table_state(table, part.partitions)
         shown = self.preview_rows if settings.preview_rows is None else settings.preview_rows
         preview = {} if result.skipped else preview_metadata(rows, table, part.partitions, shown)

@@ -128,7 +128,7 @@ class IcechunkIOManager(HasPlaces, ConfigurableIOManager):
             tries=_TRIES,
             pauses=_PAUSES,
         )
-        repository = workspace.repository_after(settings.path)
+        repository: Repository = workspace.after(settings.path, "icechunk")
         session = repository.readonly_session(_BRANCH)
         url = workspace.url(settings.path)
         size = f"{count_of(result.chunks or 0, 'chunk')} ({readable_bytes(result.bytes or 0)})"
@@ -208,7 +208,8 @@ def _write(
     settings, txn = writer.settings, (workspace.task_id, SINGLE_BATCH)
     if not isinstance(data, zarr.Group):
         writer.check(data)
-    repository = workspace.find_repository(settings.path) or workspace.create_repository(settings.path)
+    path = settings.path
+    repository: Repository = workspace.find(path, "icechunk") or workspace.create(path, "icechunk")
     for tries in range(1, _TRIES + 1):
         session = repository.writable_session(_BRANCH)
         earlier = session.recorded(txn)

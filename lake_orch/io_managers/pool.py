@@ -118,7 +118,7 @@ class PoolIOManager(HasPlaces, ConfigurableIOManager):
         ranges = _output_ranges(context, settings, keys)
         write = _PoolWrite(settings, ranges, obj, subject, Owner.of_output(context))
         result, workspace = write_with_retries(context, self.lake, keys, write.to, subject, tries=_TRIES, pauses=PAUSES)
-        pool = workspace.pool_after(settings.path)
+        pool: Pool = workspace.after(settings.path, "pool")
         if result.skipped or (result.objects and workspace.receipt is not None and workspace.receipt.state != STAGED):
             result = replace(result, commit=_commit_of(pool, (workspace.task_id, SINGLE_BATCH)) or result.commit)
         url = workspace.url(settings.path)
@@ -232,7 +232,9 @@ class _PoolWrite:
     def to(self, workspace: Workspace) -> PoolResult:
         """Write the records to a pool, and commit them with the transaction identifier of the attempt."""
         settings, txn = self.settings, (workspace.task_id, SINGLE_BATCH)
-        pool = workspace.find_pool(settings.path) or workspace.create_pool(settings.path, **settings.options)
+        pool: Pool = workspace.find(settings.path, "pool") or workspace.create(
+            settings.path, "pool", **settings.options
+        )
         self._check_key(pool)
         if pool.has_marker(txn):
             return PoolResult(pool.tip(), None)

@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
+from lake_core.pool import Pool
 from lake_core.pool.errors import InvalidJson
 from lake_core.pool.ndjson import lines_of_objects, read_ndjson
 from lake_core.pool.value import Value
@@ -47,7 +48,9 @@ def land_in_pool(
     name = f"batch {batch.number} of landing zone {batch.zone.name!r}"
     attempt = Attempt.of_step(context, partition_keys(context), f"{settings.path}#{batch.number}")
     with lake.workspace(attempt) as workspace:
-        pool = workspace.find_pool(settings.path) or workspace.create_pool(settings.path, **settings.options)
+        pool: Pool = workspace.find(settings.path, "pool") or workspace.create(
+            settings.path, "pool", **settings.options
+        )
         result = PoolResult(pool.tip(), None)
         if not pool.has_marker(batch.txn):
             meta = claim(pool, owner, settings.ownership, replaces=False) or None
@@ -58,7 +61,7 @@ def land_in_pool(
                 objects = pool.write_objects(values, name=name)
             commit = pool.add_objects(objects, message=name, meta=meta, txn=batch.txn)
             result = PoolResult(pool.tip() if commit is None else commit.id, objects)
-    after = workspace.pool_after(settings.path)
+    after = workspace.after(settings.path, "pool")
     url = workspace.url(settings.path)
     context.log.info(
         f"{name} is already in {url}: nothing was written"

@@ -64,7 +64,7 @@ class StepSession:
     def delta(self, path: str) -> DeltaTable:
         """Return a table with all operations of Delta tables: merge, delete, update, optimize. Raises TableNotFound."""
         path = checked_path(path)
-        table = self._workspace.find_table(path)
+        table: DeltaTable | None = self._workspace.find(path, "delta")
         if table is None:
             raise TableNotFound(
                 f"no table at {path!r} in this session: create it with create_delta, or write to it with table"
@@ -73,7 +73,8 @@ class StepSession:
 
     def create_delta(self, path: str, schema: pa.Schema, **options: Any) -> DeltaTable:
         """Create a table, or open an existing one, as `DeltaTable.create` with `partition_by` and `properties`."""
-        return self._workspace.create_table(checked_path(path), schema, **options)
+        table: DeltaTable = self._workspace.create(checked_path(path), "delta", schema, **options)
+        return table
 
     @property
     def files(self) -> ObjectStore:

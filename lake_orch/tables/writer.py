@@ -45,9 +45,13 @@ class TableWriter:
     owner: Owner | None = None
     """The asset that writes."""
 
+    def _table(self) -> DeltaTable | None:
+        table: DeltaTable | None = self.workspace.find(self.path, "delta")
+        return table
+
     def schema(self, rows: pa.Schema) -> pa.Schema:
         """Return the table's schema, or before it exists, the schema that rows of this schema would create."""
-        table = self.workspace.find_table(self.path)
+        table = self._table()
         if table is not None and self._settings.schema_mode in (None, "fill"):
             return table.schema
         return creation_schema(self._settings, rows)
@@ -56,7 +60,7 @@ class TableWriter:
         """Return rows with timestamps without a zone taken as UTC, if the settings say so."""
         if self._settings.naive_timestamps != "utc" or not has_naive(rows.schema):
             return rows
-        table = self.workspace.find_table(self.path)
+        table = self._table()
         return as_utc(rows, None if table is None else table.schema)
 
     def write(
@@ -87,7 +91,7 @@ class TableWriter:
         self, rows: Rows, mode: TableWriteMode, guard: PartitionGuard | None, txn: Txn, merge: MergeSettings | None
     ) -> OperationResult:
         settings = self._settings
-        table = self.workspace.find_table(self.path)
+        table = self._table()
         earlier = table.recorded(txn) if table is not None else None
         if earlier is not None:
             return earlier
@@ -170,8 +174,8 @@ class TableWriter:
             # These are the default columns. Data files need at least one more column.
             partition_by = partition_by[:-1]
         try:
-            return self.workspace.create_table(
-                self.path, schema, partition_by=partition_by, properties=properties or None
+            return self.workspace.create(  # type: ignore[no-any-return]
+                self.path, "delta", schema, partition_by=partition_by, properties=properties or None
             )
         except FolderNotEmpty as error:
             raise FolderNotEmpty(f"{error}. An asset chooses its path by the metadata lake/path") from None

@@ -67,12 +67,12 @@ def test_a_branch_gets_what_was_written_when_the_workspace_ends(tmp_path: Path) 
     lake = Lake.create(str(tmp_path / "lake"))
     assignment = Assignment(str(tmp_path / "lake"), "task", "main", private_session="o-1")
     with open_workspace(assignment, None, lambda: lake) as workspace:
-        workspace.create_table("tables/a", ROWS.schema).append(ROWS)
+        workspace.create("tables/a", "delta", ROWS.schema).append(ROWS)
         assert lake.list_datasets() == []
     assert isinstance(workspace, PublishedWrites)
     assert workspace.receipt is not None
     assert list(workspace.receipt.versions) == ["tables/a"]
-    assert workspace.after("tables/a").to_arrow() == ROWS
+    assert workspace.after("tables/a", "delta").to_arrow() == ROWS
 
 
 def test_a_second_attempt_at_what_is_published_is_known_as_one(tmp_path: Path) -> None:
@@ -90,10 +90,10 @@ def test_a_session_holds_what_was_written_until_it_is_published(tmp_path: Path) 
     session = lake.open_session(id="run-1")
     assignment = Assignment(str(tmp_path / "lake"), "task", "main", "run-1", session.epoch, 1)
     with open_workspace(assignment, None, lambda: lake) as workspace:
-        workspace.create_table("tables/a", ROWS.schema).append(ROWS)
+        workspace.create("tables/a", "delta", ROWS.schema).append(ROWS)
     assert isinstance(workspace, StagedWrites)
     assert lake.list_datasets() == []
-    assert workspace.after("tables/a").to_arrow() == ROWS
+    assert workspace.after("tables/a", "delta").to_arrow() == ROWS
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_second_process_of_an_attempt(tmp_path: Path, token: str, part: str, e
     first = Assignment(str(tmp_path / "lake"), "task", "main", "run-1", session.epoch, 1, "first", "0")
     for id, assignment in ((1, first), (2, replace(first, token=token, part=part))):
         with open_workspace(assignment, None, lambda: lake) as workspace:
-            table = workspace.find_table("tables/a") or workspace.create_table("tables/a", ROWS.schema)
+            table = workspace.find("tables/a", "delta") or workspace.create("tables/a", "delta", ROWS.schema)
             table.append(pa.table({"id": [id]}))
     assert sorted(lake.delta("tables/a", ref="run-1").to_arrow()["id"].to_pylist()) == expected
     assert workspace.receipt is not None
