@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from lake_core import runtime
-from lake_core.dataset import NOTHING, Applied, ApplyContext, DatasetConflict, DatasetFormat, DatasetStore, KeyClass
+from lake_core.dataset import NOTHING, Applied, ApplyContext, DatasetConflict, DatasetFormat, KeyClass
 from lake_core.store import ObjectStore
 
 CURRENT = "CURRENT"
@@ -55,7 +55,7 @@ class NoteFormat(DatasetFormat):
     def open(self, store: ObjectStore, *, clock: Callable[[], datetime] | None, **options: Any) -> Note:
         return Note(store)
 
-    def create(self, store: DatasetStore, *args: Any, clock: Callable[[], datetime] | None, **options: Any) -> Note:
+    def create(self, store: ObjectStore, *args: Any, clock: Callable[[], datetime] | None, **options: Any) -> Note:
         note = Note(store)
         note.write(*args)
         return note

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from lake_core import runtime
-from lake_core.dataset import NOTHING, Applied, ApplyContext, DatasetConflict, DatasetFormat, DatasetStore, KeyClass
+from lake_core.dataset import NOTHING, Applied, ApplyContext, DatasetConflict, DatasetFormat, KeyClass
 from lake_core.errors import NotFound
 from lake_core.store import ObjectStore
 
@@ -92,7 +92,7 @@ class RegisterFormat(DatasetFormat):
     def open(self, store: ObjectStore, *, clock: Callable[[], datetime] | None, **options: Any) -> Register:
         return Register(store)
 
-    def create(self, store: DatasetStore, *args: Any, clock: Callable[[], datetime] | None, **options: Any) -> Register:
+    def create(self, store: ObjectStore, *args: Any, clock: Callable[[], datetime] | None, **options: Any) -> Register:
         return Register.create(store)
 
     def version(self, store: ObjectStore) -> int | None:
