@@ -16,6 +16,7 @@ from lake_core.version import __version__
 if TYPE_CHECKING:
     from lake_orch.automation import LakeUnpublished, lake_eager
     from lake_orch.checks import checks_first
+    from lake_orch.dagster.partitions import slice_where
     from lake_orch.errors import (
         BatchFailed,
         CheckPending,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from lake_orch.resources import LakeResource, SparkResource
     from lake_orch.tables.data import TableSlice, TypeHandler
     from lake_orch.tables.handle import LakeTable
-    from lake_orch.tables.partition_slice import slice_where
     from lake_orch.tables.step_session import StepSession
 
 __all__ = [
@@ -135,7 +135,7 @@ _export, __dir__ = lazy_exports(
         "lake_recover": ".jobs.ops",
         "lake_session_reaper": ".jobs.session_sensors",
         "lake_session_sensors": ".jobs.session_sensors",
-        "slice_where": ".tables.partition_slice",
+        "slice_where": ".dagster.partitions",
         "with_sessions": ".jobs.executor",
     },
 )

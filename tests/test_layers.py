@@ -53,15 +53,18 @@ _ORCH_FOUNDATION = (
     "lake_orch.definition_metadata",
     "lake_orch._dagster",
 )
-_BELOW_RESOURCES = (
+_LANE = ("lake_orch.runs", "lake_orch.assets")
+_BELOW_DAGSTER = (
     *_ORCH_FOUNDATION,
     "lake_pipes",
     "lake_orch.spark",
     "lake_orch.runs",
+    "lake_orch.assets",
     "lake_orch.tables",
     "lake_orch.arrays",
     "lake_orch.pools",
 )
+_BELOW_RESOURCES = (*_BELOW_DAGSTER, "lake_orch.dagster")
 _ABOVE_RESOURCES = (*_ALL_OF_CORE, *_BELOW_RESOURCES, "lake_orch.resources")
 _DEFINITIONS = (
     *("lake_orch.errors", "lake_orch.resources", "lake_orch.io_managers", "lake_orch.jobs"),
@@ -129,6 +132,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "lake_core.lazy_exports",
         *_DEFINITIONS,
         "lake_orch.tables",
+        "lake_orch.dagster",
     ),  # the names that users write
     "lake_orch.errors": ("lake_core.errors",),
     "lake_orch.tags": (),
@@ -138,16 +142,18 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_orch.definition_metadata": ("lake_orch.errors",),
     "lake_orch.spark": (*_ALL_OF_CORE, "lake_orch.errors"),
     "lake_orch.runs": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes"),
-    "lake_orch.tables": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", "lake_orch.runs", "lake_orch.spark"),
-    "lake_orch.arrays": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", "lake_orch.runs", "lake_orch.tables"),
+    "lake_orch.assets": (*_ALL_OF_CORE, "lake_orch.errors", "lake_orch.definition_metadata", "lake_orch.location"),
+    "lake_orch.tables": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", *_LANE, "lake_orch.spark"),
+    "lake_orch.arrays": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", *_LANE, "lake_orch.tables"),
     "lake_orch.pools": (
         *_ALL_OF_CORE,
         *_ORCH_FOUNDATION,
         "lake_pipes",
-        "lake_orch.runs",
+        *_LANE,
         "lake_orch.spark",
         "lake_orch.tables",
     ),
+    "lake_orch.dagster": (*_ALL_OF_CORE, *_BELOW_DAGSTER),
     "lake_orch.resources": (*_ALL_OF_CORE, *_BELOW_RESOURCES),
     "lake_orch.io_managers": _ABOVE_RESOURCES,
     "lake_orch.jobs": _ABOVE_RESOURCES,

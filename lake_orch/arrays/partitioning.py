@@ -3,45 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from dagster import MultiPartitionsDefinition, PartitionsDefinition, TimeWindowPartitionsDefinition
 
 from lake_orch.arrays.region import coordinate_of
 from lake_orch.arrays.settings import APPEND_DIM, COORDINATES, ArraySettings
+from lake_orch.assets.partitions import Dimension, Partitions
 from lake_orch.definition_metadata import MODE, missing_partition_expr
 from lake_orch.errors import InvalidDefinition
-from lake_orch.tables.partition_slice import partition_columns
 
 
-def with_partitions(
-    settings: ArraySettings, partitions_def: PartitionsDefinition[str] | None, subject: str
-) -> ArraySettings:
+def with_partitions(settings: ArraySettings, partitions: Partitions | None, subject: str) -> ArraySettings:
     """Return settings for an asset with these partitions.
 
     Frequencies become coordinates, and each partition gets chunks of its own.
 
     Args:
         settings: The settings in the metadata.
-        partitions_def: The asset's partitions, or None.
+        partitions: The asset's partitions, or None.
         subject: The name of the asset in errors.
 
     Raises:
         InvalidDefinition: The settings do not fit the partitions.
         PartitionSliceError: `partition_expr` does not fit the partitions.
     """
-    if partitions_def is None:
+    if partitions is None:
         if settings.coordinates:
             raise InvalidDefinition(
                 f"{COORDINATES} of {subject} has no effect, because the asset is not partitioned: remove it"
             )
         return settings
     _check_modes(settings, subject)
-    dimensions = _partitions_by_dimension(partitions_def, settings.partition_expr)
+    columns = partitions.columns(settings.partition_expr)
+    dimensions = dict(zip(columns, partitions.dimensions.values(), strict=True))
     unknown = sorted(settings.coordinates.keys() - dimensions.keys())
     if unknown:
         raise InvalidDefinition(
@@ -50,12 +47,11 @@ def with_partitions(
         )
     coordinates, chunks = {}, {}
     for dimension, declared in settings.coordinates.items():
-        partitions = dimensions[dimension]
         coordinates[dimension] = declared
-        windows = _windows(partitions)
+        windows = _windows(dimensions[dimension])
         if isinstance(declared, str):
             error_prefix = f"{COORDINATES} of {subject} gives {dimension!r} the frequency {declared!r}"
-            coordinates[dimension] = _coordinates(declared, partitions, windows, error_prefix)
+            coordinates[dimension] = _coordinates(declared, dimensions[dimension], windows, error_prefix)
         if windows is not None:
             chunks[dimension] = _common_length(coordinates[dimension], windows)
     return replace(settings, coordinates=coordinates, partition_chunks=chunks)
@@ -75,19 +71,6 @@ def _check_modes(settings: ArraySettings, subject: str) -> None:
         )
 
 
-def _partitions_by_dimension(
-    partitions_def: PartitionsDefinition[str], partition_expr: Any
-) -> Mapping[str, PartitionsDefinition[str]]:
-    """Return the partitions along each dimension of the arrays that they stand for."""
-    columns = partition_columns(partitions_def, partition_expr)
-    if not isinstance(partitions_def, MultiPartitionsDefinition):
-        return {columns[0]: partitions_def}
-    return {
-        column: definition.partitions_def
-        for column, definition in zip(columns, partitions_def.partitions_defs, strict=True)
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class _Windows:
     """The bounds of all time windows as coordinates, in order, including windows in the future."""
@@ -96,14 +79,11 @@ class _Windows:
     ends: npt.NDArray[np.datetime64]
 
 
-def _windows(partitions: PartitionsDefinition[str]) -> _Windows | None:
+def _windows(dimension: Dimension) -> _Windows | None:
     """Return the windows of time partitions with an end, or None for other partitions."""
-    if not isinstance(partitions, TimeWindowPartitionsDefinition) or partitions.end is None:
+    if dimension.list_windows is None:
         return None
-    windows = [
-        partitions.time_window_for_partition_key(key)
-        for key in partitions.get_partition_keys(current_time=partitions.end)
-    ]
+    windows = dimension.list_windows()
     starts, ends = (
         [coordinate_of(window.start) for window in windows],
         [coordinate_of(window.end) for window in windows],
@@ -112,14 +92,12 @@ def _windows(partitions: PartitionsDefinition[str]) -> _Windows | None:
     return _Windows(np.sort(np.array(starts, "M8[us]")), np.sort(np.array(ends, "M8[us]")))
 
 
-def _coordinates(
-    frequency: str, partitions: PartitionsDefinition[str], windows: _Windows | None, error_prefix: str
-) -> npt.NDArray[Any]:
+def _coordinates(frequency: str, dimension: Dimension, windows: _Windows | None, error_prefix: str) -> npt.NDArray[Any]:
     """Return the coordinates of a frequency, from the start of the first time window to the end of the last.
 
     Args:
         frequency: A frequency of pandas.
-        partitions: The partitions along the dimension.
+        dimension: The partitions along the dimension.
         windows: Their windows.
         error_prefix: The start of error messages.
 
@@ -128,7 +106,7 @@ def _coordinates(
     """
     import xarray as xr  # needs the extra `arrays`
 
-    if not isinstance(partitions, TimeWindowPartitionsDefinition):
+    if not dimension.is_time:
         raise InvalidDefinition(f"{error_prefix}, which is for time partitions: list the coordinates")
     if windows is None:
         raise InvalidDefinition(

@@ -1,4 +1,4 @@
-"""The region of arrays that Dagster partitions stand for: a slab along dimension coordinates.
+"""The region of arrays that partitions stand for: a slab along dimension coordinates.
 
 The metadata `partition_expr` names the dimension, or is a dict from each dimension of the partitions to one of the
 arrays. A time window contains the coordinates from its start up to its end. The end is excluded. Any other key is one
@@ -7,7 +7,7 @@ coordinate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import product
@@ -15,13 +15,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from dagster import MultiPartitionsDefinition, PartitionsDefinition, TimeWindowPartitionsDefinition
 
+from lake_orch.assets.partitions import Dimension, PartitionExpr, Partitions, TimeWindow
 from lake_orch.errors import PartitionSliceError
-from lake_orch.tables.partition_slice import PartitionExpr, partition_columns
 
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
-Window: TypeAlias = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,7 @@ class Extent:
 
     dimension: str
     keys: tuple[str, ...]
-    windows: tuple[Window, ...] | None = None
+    windows: tuple[TimeWindow, ...] | None = None
     """The time windows, sorted and without overlaps, or None if each key is a coordinate."""
 
     def parts(self, values: npt.NDArray[Any]) -> list[Mask]:
@@ -46,7 +44,9 @@ class Extent:
                 "but time partitions need datetime64: give it such coordinates (other calendars by "
                 "convert_calendar('standard')), or partition by static keys"
             )
-        return [(values >= coordinate_of(start)) & (values < coordinate_of(end)) for start, end in self.windows]
+        return [
+            (values >= coordinate_of(window.start)) & (values < coordinate_of(window.end)) for window in self.windows
+        ]
 
     def select(self, values: npt.NDArray[Any]) -> Mask:
         """Return a mask of the coordinates in the extent. Raises PartitionSliceError as `parts` does."""
@@ -55,7 +55,7 @@ class Extent:
             mask |= part
         return mask
 
-    def position(self, values: npt.NDArray[Any], window: Window) -> int:
+    def position(self, values: npt.NDArray[Any], window: TimeWindow) -> int:
         """Return the position at which to insert the coordinates of a window that has none yet.
 
         Raises PartitionSliceError if the existing coordinates are not in order.
@@ -65,7 +65,7 @@ class Extent:
                 f"the coordinates of dimension {self.dimension!r} are not in ascending order, "
                 f"so a new partition cannot be inserted: sort the arrays by {self.dimension!r} first"
             )
-        return int(np.searchsorted(values, coordinate_of(window[0])))
+        return int(np.searchsorted(values, coordinate_of(window.start)))
 
     def coordinates(self, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """Return the keys as coordinates of a type.
@@ -96,7 +96,7 @@ class Extent:
     def __str__(self) -> str:
         if self.windows is None:
             return f"{self.dimension} in {', '.join(map(repr, self.keys[:3]))}{', …' if len(self.keys) > 3 else ''}"
-        return f"{coordinate_of(self.windows[0][0])} <= {self.dimension} < {coordinate_of(self.windows[-1][1])}"
+        return f"{coordinate_of(self.windows[0].start)} <= {self.dimension} < {coordinate_of(self.windows[-1].end)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,64 +117,50 @@ class Region:
 
 
 def region_of_partitions(
-    partitions_def: PartitionsDefinition, keys: Sequence[str], partition_expr: PartitionExpr, asset: str
+    partitions: Partitions, keys: Sequence[str], partition_expr: PartitionExpr, asset: str
 ) -> Region:
     """Return the region of some partitions.
 
     Args:
-        partitions_def: The definition of the partitions.
-        keys: The partitions, at least one.
+        partitions: The asset's partitions.
+        keys: Those of the region, at least one.
         partition_expr: The dimension that they stand for, or a dict from dimension to dimension.
         asset: The name of the asset in errors.
 
     Raises:
         PartitionSliceError: `partition_expr` does not fit the partitions, or several partitions do not form a slab.
     """
-    dimensions = partition_columns(partitions_def, partition_expr)
+    dimensions = partitions.columns(partition_expr)
     name = f"partition {keys[0]!r} of {asset}" if len(keys) == 1 else f"the run's {len(keys)} partitions of {asset}"
-    if not isinstance(partitions_def, MultiPartitionsDefinition):
-        return Region(name, (_extent(dimensions[0], partitions_def, keys),))
-    parsed: list[Mapping[str, str]] = [partitions_def.get_partition_key_from_str(key).keys_by_dimension for key in keys]
-    by_dimension = {
-        dimension_def.name: sorted({key[dimension_def.name] for key in parsed})
-        for dimension_def in partitions_def.partitions_defs
-    }
-    tuples = {tuple(key[name] for name in by_dimension) for key in parsed}
-    if tuples != set(product(*by_dimension.values())):
+    if partitions.only is not None:
+        return Region(name, (_extent(dimensions[0], partitions.only, keys),))
+    tuples = partitions.tuples(keys)
+    by_dimension = [sorted(set(column)) for column in zip(*tuples, strict=True)]
+    if tuples != set(product(*by_dimension)):
         raise PartitionSliceError(
-            f"{name} are not a slab: some combinations of {' and '.join(by_dimension)} are missing. "
+            f"{name} are not a slab: some combinations of {' and '.join(partitions.dimensions)} are missing. "
             "Launch one run for each partition, or for all combinations"
         )
-    extents = (
-        _extent(dimension, dimension_def.partitions_def, by_dimension[dimension_def.name])
-        for dimension, dimension_def in zip(dimensions, partitions_def.partitions_defs, strict=True)
-    )
+    extents = map(_extent, dimensions, partitions.dimensions.values(), by_dimension)
     return Region(name, tuple(extents))
 
 
-def _extent(dimension: str, partitions_def: PartitionsDefinition, keys: Sequence[str]) -> Extent:
-    unique = tuple(dict.fromkeys(str(key) for key in keys))
-    if not isinstance(partitions_def, TimeWindowPartitionsDefinition):
-        return Extent(dimension, unique)
-    windows: list[Window] = []
-    for start, end in sorted(
-        (window.start, window.end) for window in map(partitions_def.time_window_for_partition_key, unique)
-    ):
-        if windows and windows[-1][1] == start:
-            windows[-1] = (windows[-1][0], end)
-        else:
-            windows.append((start, end))
+def _extent(name: str, dimension: Dimension, keys: Sequence[str]) -> Extent:
+    unique = tuple(dict.fromkeys(map(str, keys)))
+    if not dimension.is_time:
+        return Extent(name, unique)
+    windows = dimension.windows(unique)
     for window in windows:
-        _check_clock(window, dimension)
-    return Extent(dimension, unique, tuple(windows))
+        _check_clock(window, name)
+    return Extent(name, unique, tuple(windows))
 
 
-def _check_clock(window: Window, dimension: str) -> None:
+def _check_clock(window: TimeWindow, dimension: str) -> None:
     """Raise PartitionSliceError for a window that starts or ends where clocks are set back.
 
     Its clock times occur twice.
     """
-    start, end = window
+    start, end = window.start, window.end
     if start.fold or end.fold or coordinate_of(end) <= coordinate_of(start):
         raise PartitionSliceError(
             f"clocks are set back between {start} and {end}: "

@@ -11,8 +11,9 @@ from pydantic import Field
 from lake_orch.components.dataset import DatasetComponent
 from lake_orch.components.references import described, load_function
 from lake_orch.components.scaffolding import scaffolds
+from lake_orch.dagster.partitions import partitions_of
 from lake_orch.definition_metadata import missing_partition_expr
-from lake_orch.pools.key_ranges import check_partitions
+from lake_orch.pools.key_ranges import only_dimension
 from lake_orch.pools.settings import PoolSettings
 
 
@@ -85,4 +86,4 @@ class PoolComponent(DatasetComponent):
             return
         if settings.partition_expr is None:
             raise missing_partition_expr(self._subject, "column")
-        check_partitions(self.asset.partitions_def, self._subject)
+        only_dimension(partitions_of(self.asset.partitions_def), self._subject)

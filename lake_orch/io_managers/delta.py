@@ -12,6 +12,7 @@ from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.conform import EmptyPartitionValueWarning
 from lake_core.delta.errors import TableNotFound
 from lake_core.workspace import Workspace
+from lake_orch.dagster.partitions import partitions_of
 from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr
 from lake_orch.errors import InvalidDefinition
 from lake_orch.io_managers.input import InputRequest, check_input_published, reads_itself
@@ -30,8 +31,7 @@ from lake_orch.tables.data.registry import can_read_again
 from lake_orch.tables.handle import outcome
 from lake_orch.tables.metadata import write_metadata
 from lake_orch.tables.owner import Owner
-from lake_orch.tables.partition_label import partition_label
-from lake_orch.tables.partition_slice import partition_columns, slice_where
+from lake_orch.tables.partition_slice import slice_where
 from lake_orch.tables.preview import preview_metadata
 from lake_orch.tables.rows import Rows
 from lake_orch.tables.run_slice import RunSlice, slice_of_partitions, slice_without_partitions
@@ -166,7 +166,8 @@ class DeltaIOManager(HasTypeHandlers, HasPlaces, ConfigurableIOManager):
             rows = writer.with_zones(source.rows())
             if context.has_asset_partitions:
                 schema = writer.schema(rows.schema)
-                part = slice_of_partitions(settings, producer_name(context), schema, context.asset_partitions_def, keys)
+                partitions = partitions_of(context.asset_partitions_def)
+                part = slice_of_partitions(settings, producer_name(context), schema, partitions, keys)
             else:
                 part = slice_without_partitions(settings, producer_name(context))
             txn = (workspace.task_id, SINGLE_BATCH)
@@ -248,7 +249,8 @@ class DeltaIOManager(HasTypeHandlers, HasPlaces, ConfigurableIOManager):
     ) -> Any:
         where = settings.where
         if keys is not None and table is not None:
-            where = _both(slice_where(context.asset_partitions_def, keys, expression, table.schema), where)
+            partitions = partitions_of(context.asset_partitions_def)
+            where = _both(slice_where(partitions, keys, expression, table.schema), where)
         upstream = context.upstream_output
         declared = _declared(upstream) if table is None and upstream is not None else None
         part = TableSlice(table, settings.columns, where, self.spark, declared, path)
@@ -256,7 +258,7 @@ class DeltaIOManager(HasTypeHandlers, HasPlaces, ConfigurableIOManager):
         asset_key = context.asset_key if is_tracked else None
         value = load(part, annotation, name, self.type_handlers(), asset_key=asset_key)
         shown = "no table yet" if table is None else self._version_label(context, table, path, settings)
-        parts = "" if keys is None else f", {partition_label(context.asset_partitions_def, keys)}"
+        parts = "" if keys is None else f", {partitions_of(context.asset_partitions_def).label(keys)}"
         rows = f", where {_shortened(settings.where)}" if settings.where else ""
         context.log.info(f"{name} is {path}, {shown}{parts}{rows}")
         return value
@@ -301,7 +303,7 @@ def _partition_columns(context: OutputContext, settings: TableSettings) -> tuple
             f"lake/schema_mode 'overwrite' replaces a whole table, and a run of {producer_name(context)} is for some "
             "of its partitions: use 'merge'"
         )
-    return partition_columns(context.asset_partitions_def, settings.partition_expr)
+    return partitions_of(context.asset_partitions_def).columns(settings.partition_expr)
 
 
 def _both(first: str | None, second: str | None) -> str | None:

@@ -22,6 +22,7 @@ from lake_orch.arrays.partitioning import with_partitions
 from lake_orch.arrays.region import Region, region_of_partitions
 from lake_orch.arrays.settings import ArrayInputSettings, ArraySettings
 from lake_orch.arrays.writer import ArrayWriter
+from lake_orch.dagster.partitions import partitions_of
 from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr
 from lake_orch.io_managers.input import InputRequest, check_input_published, reads_itself
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
@@ -32,7 +33,6 @@ from lake_orch.resources import LakeResource
 from lake_orch.runs.attempt import run_of, step_of
 from lake_orch.runs.marker import SINGLE_BATCH
 from lake_orch.tables.owner import Owner
-from lake_orch.tables.partition_label import partition_label
 
 _BRANCH = "main"
 _TRIES = 200
@@ -187,7 +187,7 @@ class IcechunkIOManager(HasPlaces, ConfigurableIOManager):
             )
             for region in _input_regions(context, request.metadata, keys, separate=each is not None)
         ]
-        parts = "" if keys is None else f", {partition_label(context.asset_partitions_def, keys)}"
+        parts = "" if keys is None else f", {partitions_of(context.asset_partitions_def).label(keys)}"
         context.log.info(f"{subject} is {path}, snapshot {session.snapshot_id}{parts}")
         return values[0] if each is None else dict(zip(keys or (), values, strict=True))
 
@@ -196,8 +196,8 @@ class IcechunkIOManager(HasPlaces, ConfigurableIOManager):
         settings = ArraySettings.parse(
             asset_key, context.definition_metadata or {}, producer_name(context), mode=self.mode
         )
-        partitions_def = context.asset_partitions_def if context.has_asset_partitions else None
-        settings = with_partitions(settings, partitions_def, producer_name(context))
+        partitions = partitions_of(context.asset_partitions_def) if context.has_asset_partitions else None
+        settings = with_partitions(settings, partitions, producer_name(context))
         return replace(settings, path=output_path(context, settings.path))
 
 
@@ -259,7 +259,8 @@ def _input_regions(
     if groups and metadata.get(PARTITION_EXPR) is None:
         raise missing_partition_expr(name, "dimension")
     return [
-        region_of_partitions(context.asset_partitions_def, group, metadata[PARTITION_EXPR], name) for group in groups
+        region_of_partitions(partitions_of(context.asset_partitions_def), group, metadata[PARTITION_EXPR], name)
+        for group in groups
     ]
 
 
@@ -283,4 +284,6 @@ def _session(repository: Repository, settings: ArrayInputSettings) -> Session:
 def _region(context: OutputContext, settings: ArraySettings, keys: Sequence[str]) -> Region | None:
     if not context.has_asset_partitions:
         return None
-    return region_of_partitions(context.asset_partitions_def, keys, settings.partition_expr, producer_name(context))
+    return region_of_partitions(
+        partitions_of(context.asset_partitions_def), keys, settings.partition_expr, producer_name(context)
+    )

@@ -14,6 +14,7 @@ from lake_core.pool.key_range import KeyRange
 from lake_core.pool.marker import is_recorded
 from lake_core.readable import count_of, readable_bytes
 from lake_core.workspace import STAGED, Workspace
+from lake_orch.dagster.partitions import partitions_of
 from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr
 from lake_orch.errors import InvalidDefinition, OutsideRegion, TableNotEmpty
 from lake_orch.io_managers.input import InputRequest, check_input_published, reads_itself
@@ -32,7 +33,6 @@ from lake_orch.runs.attempt import run_of, step_of
 from lake_orch.runs.marker import SINGLE_BATCH
 from lake_orch.runs.run_session import from_tags
 from lake_orch.tables.owner import Owner
-from lake_orch.tables.partition_label import partition_label
 
 """The most tries to commit one output. Its records are stored once."""
 
@@ -165,7 +165,7 @@ class PoolIOManager(HasPlaces, ConfigurableIOManager):
         if keys is not None and request.metadata.get(PARTITION_EXPR) is None:
             raise missing_partition_expr(context.asset_key.to_user_string(), "column")
         part, state = self._slice(context, pool, settings, path, subject)
-        parts = "" if keys is None else f", {partition_label(context.asset_partitions_def, keys)}"
+        parts = "" if keys is None else f", {partitions_of(context.asset_partitions_def).label(keys)}"
         context.log.info(f"{subject} is {path}, {state}{parts}")
         if keys is None:
             return load(part, request.annotation, self.spark, subject)
@@ -289,7 +289,7 @@ def _output_ranges(context: OutputContext, settings: PoolSettings, keys: Sequenc
         return None
     if settings.partition_expr is None:
         raise missing_partition_expr(producer_name(context), "column")
-    return ranges_of_partitions(context.asset_partitions_def, keys, producer_name(context))
+    return ranges_of_partitions(partitions_of(context.asset_partitions_def), keys, producer_name(context))
 
 
 def _of_partitions(part: PoolSlice, context: InputContext, keys: Sequence[str], name: str) -> PoolSlice:
@@ -299,7 +299,7 @@ def _of_partitions(part: PoolSlice, context: InputContext, keys: Sequence[str], 
         raise InvalidDefinition(
             f"{name} is partitioned: its partitions select the keys to load, so leave out lake/start and lake/stop"
         )
-    ranges = ranges_of_partitions(context.asset_partitions_def, keys, name)
+    ranges = ranges_of_partitions(partitions_of(context.asset_partitions_def), keys, name)
     path = part.pool.config.keys[0]
     values = [value for value in part.values if any(each.contains(value, path) for each in ranges)]
     return replace(part, ranges=ranges, values=values)

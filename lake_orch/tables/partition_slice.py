@@ -1,4 +1,4 @@
-"""The *slice* of a table: the predicate that selects exactly the rows of some Dagster partitions.
+"""The *slice* of a table: the predicate that selects exactly the rows of some partitions.
 
 The predicate is Spark SQL text on the columns that an asset's metadata `partition_expr` names: one column, or a dict
 from dimension to column for multi-dimensional partitions. Time windows become `start <= column < end`, keys become
@@ -7,19 +7,16 @@ from dimension to column for multi-dimensional partitions. Time windows become `
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
-from typing import TypeAlias
 
 import pyarrow as pa
-from dagster import MultiPartitionsDefinition, PartitionsDefinition, TimeWindow, TimeWindowPartitionsDefinition
 
 from lake_core.expression import quote_identifier, quote_text
+from lake_orch.assets.partitions import Dimension, PartitionExpr, Partitions
 from lake_orch.errors import PartitionSliceError
 from lake_orch.spark.type_name import spark_type_name
-
-PartitionExpr: TypeAlias = "str | Mapping[str, str]"
 
 _INTEGERS = {"tinyint", "smallint", "int", "bigint"}
 _SPARK_TYPES = {"date", "timestamp", "timestamp_ntz", "string", *_INTEGERS}
@@ -28,32 +25,8 @@ NOTHING = "false"
 """The predicate for no partitions."""
 
 
-def partition_columns(partitions_def: PartitionsDefinition, partition_expr: PartitionExpr) -> tuple[str, ...]:
-    """Return the columns that the partitions stand for, in the order of the definition's dimensions.
-
-    Raises PartitionSliceError if `partition_expr` does not fit the definition.
-    """
-    if isinstance(partitions_def, MultiPartitionsDefinition):
-        dimensions = [dimension.name for dimension in partitions_def.partitions_defs]
-        if not isinstance(partition_expr, Mapping) or set(partition_expr) != set(dimensions):
-            raise PartitionSliceError(
-                f"partition_expr is {partition_expr!r}, but the partitions have the dimensions {dimensions}: "
-                f"give a dict with the column of each"
-            )
-        columns = tuple(partition_expr[dimension] for dimension in dimensions)
-    elif isinstance(partition_expr, str):
-        columns = (partition_expr,)
-    else:
-        raise PartitionSliceError(
-            f"partition_expr is {partition_expr!r}, but the partitions have one dimension: give its column's name"
-        )
-    if not all(isinstance(column, str) and column for column in columns) or len(set(columns)) < len(columns):
-        raise PartitionSliceError(f"partition_expr {partition_expr!r} must name a different column for each dimension")
-    return columns
-
-
 def slice_where(
-    partitions_def: PartitionsDefinition,
+    partitions: Partitions,
     keys: Iterable[str],
     partition_expr: PartitionExpr,
     schema: pa.Schema,
@@ -67,21 +40,15 @@ def slice_where(
 
     Raises PartitionSliceError if no exact predicate exists. A wider predicate would overwrite rows of other partitions.
     """
-    columns = partition_columns(partitions_def, partition_expr)
+    columns = partitions.columns(partition_expr)
     types = {column: _column_type(schema, column) for column in columns}
-    if isinstance(partitions_def, MultiPartitionsDefinition):
-        dimensions = partitions_def.partitions_defs
-        parsed = [partitions_def.get_partition_key_from_str(key).keys_by_dimension for key in keys]
-        tuples = {tuple(key[dimension.name] for dimension in dimensions) for key in parsed}
-        defs: Sequence[PartitionsDefinition] = [dimension.partitions_def for dimension in dimensions]
-    else:
-        tuples = {(str(key),) for key in keys}
-        defs = [partitions_def]
+    tuples = partitions.tuples(map(str, keys))
     if not tuples:
         return NOTHING
     prefix = "" if relation is None else f"{quote_identifier(relation)}."
+    dimensions = list(partitions.dimensions.values())
     return _tuples_where(
-        tuples, defs, [_Column(prefix + quote_identifier(name), name, types[name]) for name in columns]
+        tuples, dimensions, [_Column(prefix + quote_identifier(name), name, types[name]) for name in columns]
     )
 
 
@@ -93,11 +60,11 @@ class _Column:
 
 
 def _tuples_where(
-    tuples: Collection[tuple[str, ...]], defs: Sequence[PartitionsDefinition], columns: Sequence[_Column]
+    tuples: Collection[tuple[str, ...]], dimensions: Sequence[Dimension], columns: Sequence[_Column]
 ) -> str:
     """Return an OR of tuples, with the keys of the first dimension grouped where the other keys are equal."""
     if len(columns) == 1:
-        return _keys_where([key for (key,) in tuples], defs[0], columns[0])
+        return _keys_where([key for (key,) in tuples], dimensions[0], columns[0])
     rest_of: dict[str, set[tuple[str, ...]]] = {}
     for first, *others in tuples:
         rest_of.setdefault(first, set()).add(tuple(others))
@@ -105,22 +72,17 @@ def _tuples_where(
     for first, rests in sorted(rest_of.items()):
         firsts_of.setdefault(frozenset(rests), []).append(first)
     return _any_of(
-        f"({_keys_where(firsts, defs[0], columns[0])}) AND ({_tuples_where(rests, defs[1:], columns[1:])})"
+        f"({_keys_where(firsts, dimensions[0], columns[0])}) AND ({_tuples_where(rests, dimensions[1:], columns[1:])})"
         for rests, firsts in firsts_of.items()
     )
 
 
-def _keys_where(keys: Sequence[str], partitions_def: PartitionsDefinition, column: _Column) -> str:
-    if isinstance(partitions_def, TimeWindowPartitionsDefinition) and column.type in (
-        "date",
-        "timestamp",
-        "timestamp_ntz",
-    ):
-        windows = _merged(partitions_def.time_window_for_partition_key(key) for key in keys)
+def _keys_where(keys: Sequence[str], dimension: Dimension, column: _Column) -> str:
+    if dimension.is_time and column.type in ("date", "timestamp", "timestamp_ntz"):
         return _any_of(
             f"{column.sql} >= {_moment(window.start, column.name, column.type)} AND "
             f"{column.sql} < {_moment(window.end, column.name, column.type)}"
-            for window in windows
+            for window in dimension.windows(keys)
         )
     literals = [_key_literal(key, column.name, column.type) for key in sorted(set(keys))]
     return f"{column.sql} = {literals[0]}" if len(literals) == 1 else f"{column.sql} IN ({', '.join(literals)})"
@@ -129,16 +91,6 @@ def _keys_where(keys: Sequence[str], partitions_def: PartitionsDefinition, colum
 def _any_of(predicates: Iterable[str]) -> str:
     parts = list(predicates)
     return parts[0] if len(parts) == 1 else " OR ".join(f"({part})" for part in parts)
-
-
-def _merged(windows: Iterable[TimeWindow]) -> list[TimeWindow]:
-    merged: list[TimeWindow] = []
-    for window in sorted(set(windows), key=lambda window: window.start):
-        if merged and merged[-1].end == window.start:
-            merged[-1] = TimeWindow(merged[-1].start, window.end)
-        else:
-            merged.append(window)
-    return merged
 
 
 def _moment(moment: datetime, column: str, column_type: str) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from dagster import PartitionsDefinition
 
+from lake_orch.assets.partitions import Partitions
 from lake_orch.tables.merge_settings import TARGET, MergeSettings
-from lake_orch.tables.partition_slice import partition_columns, slice_where
+from lake_orch.tables.partition_slice import slice_where
 from lake_orch.tables.rows.partition_guard import PartitionGuard, guard_of_partitions
 from lake_orch.tables.settings import TableSettings
 
@@ -27,7 +27,7 @@ class RunSlice:
 
 
 def slice_of_partitions(
-    settings: TableSettings, asset: str, schema: pa.Schema, definition: PartitionsDefinition, keys: Sequence[str]
+    settings: TableSettings, asset: str, schema: pa.Schema, partitions: Partitions, keys: Sequence[str]
 ) -> RunSlice:
     """Return the slice that a run of some partitions writes.
 
@@ -35,19 +35,19 @@ def slice_of_partitions(
         settings: The settings in the asset's metadata, with the columns that partitions stand for and the merge.
         asset: The name of the asset in errors.
         schema: The table's schema. Literals have the types of its columns.
-        definition: The asset's partitions.
+        partitions: The asset's partitions.
         keys: The run's partitions.
 
     Raises:
         PartitionSliceError: A key is not a value of its column.
         InvalidDefinition: The merge would write outside the partitions.
     """
-    where = slice_where(definition, keys, settings.partition_expr, schema)
-    columns = partition_columns(definition, settings.partition_expr)
-    guard = guard_of_partitions(where, keys, asset, definition, columns, schema, settings.replace_where)
+    where = slice_where(partitions, keys, settings.partition_expr, schema)
+    columns = partitions.columns(settings.partition_expr)
+    guard = guard_of_partitions(where, keys, asset, partitions, columns, schema, settings.replace_where)
     if settings.merge is None:
         return RunSlice(where, guard)
-    target = slice_where(definition, keys, settings.partition_expr, schema, relation=TARGET)
+    target = slice_where(partitions, keys, settings.partition_expr, schema, relation=TARGET)
     return RunSlice(where, guard, settings.merge.within(columns, target))
 
 

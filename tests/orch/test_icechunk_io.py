@@ -22,6 +22,7 @@ from lake_orch.arrays.image import picture
 from lake_orch.arrays.partitioning import with_partitions
 from lake_orch.arrays.region import region_of_partitions
 from lake_orch.arrays.settings import ArraySettings
+from lake_orch.dagster.partitions import partitions_of
 from lake_orch.errors import PartitionSliceError, TableNotEmpty, TableOwned, UnsupportedData
 
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")
@@ -319,7 +320,7 @@ def test_a_frequency_gives_each_month_its_place_and_chunks_of_its_own(
 def test_no_chunk_has_coordinates_of_two_days(start: str, end: str, coordinates: Any, first: str, length: int) -> None:
     days = dg.DailyPartitionsDefinition(start, end_date=end, fmt="%Y-%m-%dT%H:%M")
     settings = ArraySettings("tables/weather", partition_expr="time", coordinates={"time": coordinates})
-    with_coordinates = with_partitions(settings, days, "the asset weather")
+    with_coordinates = with_partitions(settings, partitions_of(days), "the asset weather")
     times = pd.DatetimeIndex(with_coordinates.coordinates["time"])
     assert (times[0], len(times)) == (pd.Timestamp(first), length)
     starts = np.arange(0, length, with_coordinates.partition_chunks["time"])
@@ -461,11 +462,11 @@ SET_BACK = dg.HourlyPartitionsDefinition("2024-10-27-00:00", end_date="2024-10-2
 @pytest.mark.parametrize("key", ["2024-10-27-02:00", "2024-10-27-02:00+0100"])
 def test_an_hour_that_the_clock_shows_twice_is_no_region(key: str) -> None:
     with pytest.raises(PartitionSliceError, match="clocks are set back"):
-        region_of_partitions(SET_BACK, [key], "time", "asset a")
+        region_of_partitions(partitions_of(SET_BACK), [key], "time", "asset a")
 
 
 def test_a_night_in_which_clocks_are_set_back_is_a_region() -> None:
-    region = region_of_partitions(SET_BACK, list(SET_BACK.get_partition_keys()), "time", "asset a")
+    region = region_of_partitions(partitions_of(SET_BACK), list(SET_BACK.get_partition_keys()), "time", "asset a")
     assert str(region.extents[0]) == "2024-10-27T00:00:00.000000 <= time < 2024-10-27T06:00:00.000000"
 
 

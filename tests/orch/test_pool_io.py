@@ -396,7 +396,7 @@ def test_errors_name_the_asset_and_what_to_do(root: str, resources: dict[str, An
     @dg.asset
     def early(absent: pa.Table) -> None: ...
 
-    with pytest.raises(NoSuchPool, match="there is no pool dataset at .*materialize it first"):
+    with pytest.raises(NoSuchPool, match=r"there is no pool dataset at .*materialize it first"):
         dg.materialize([dg.AssetSpec("absent"), early], resources=resources)
 
 

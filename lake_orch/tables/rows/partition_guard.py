@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from dagster import PartitionsDefinition, TimeWindowPartitionsDefinition
 
 from lake_core.delta.operations.write import Write
 from lake_core.delta.row_writer import ReplaceWhere
 from lake_core.expression import InvalidExpression, parse_predicate
+from lake_orch.assets.partitions import Partitions
 from lake_orch.errors import DefinitionMismatch
 
 
@@ -54,7 +54,7 @@ def guard_of_partitions(
     where: str,
     keys: Sequence[str],
     asset: str,
-    definition: PartitionsDefinition,
+    partitions: Partitions,
     columns: Sequence[str],
     schema: pa.Schema,
     replace_where: str | None = None,
@@ -65,7 +65,7 @@ def guard_of_partitions(
         where: The SQL of the slice.
         keys: The run's partitions.
         asset: The name of the asset in errors.
-        definition: The asset's partitions.
+        partitions: The asset's partitions.
         columns: The columns that the partitions stand for.
         schema: The table's schema.
         replace_where: The SQL in the asset's metadata that narrows the slice.
@@ -85,7 +85,7 @@ def guard_of_partitions(
         for child in schema
         if child.name.lower() in {name.lower() for name in columns} and pa.types.is_string(child.type)
     ]
-    if texts and keys and isinstance(definition, TimeWindowPartitionsDefinition):
+    if texts and keys and partitions.only is not None and partitions.only.is_time:
         remedy += f"; `{texts[0]}` is text, whose values must be spelled as the partition keys are, such as {keys[0]!r}"
     if replace_where is None:
         return PartitionGuard(where, name, f"{remedy}. Nothing was written")

@@ -1,0 +1,1 @@
+"""The lane from a value to a dataset and back, for every format and every orchestrator."""

@@ -1,0 +1,1 @@
+"""What Dagster says, in the words of the lane: partitions, contexts, definitions."""
