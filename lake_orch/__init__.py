@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from lake_orch.io_managers.delta import DeltaIOManager
     from lake_orch.io_managers.files import FileIOManager
     from lake_orch.io_managers.icechunk import IcechunkIOManager
+    from lake_orch.io_managers.lake import LakeIOManager
     from lake_orch.io_managers.pool import PoolIOManager
     from lake_orch.jobs.backfill import lake_backfill_sensor
     from lake_orch.jobs.executor import lake_executor, with_sessions
@@ -53,6 +54,7 @@ __all__ = [
     "DeltaIOManager",
     "FileIOManager",
     "IcechunkIOManager",
+    "LakeIOManager",
     "LakeResource",
     "LakeTable",
     "LakeUnpublished",
@@ -105,6 +107,7 @@ _export, __dir__ = lazy_exports(
         "FileIOManager": ".io_managers.files",
         "GateFailed": ".errors",
         "InvalidDefinition": ".errors",
+        "LakeIOManager": ".io_managers.lake",
         "LakeOrchError": ".errors",
         "LakeResource": ".resources",
         "LakeTable": ".tables.handle",

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from dagster import ConfigurableResource, DagsterInstance, DagsterRun, InitResourceContext
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
-from lake_core.dataset import dataset_format
+from lake_core.dataset import dataset_format, format_releases
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
 from lake_core.errors import LakeError
@@ -23,6 +23,7 @@ from lake_core.lake.state.state_store import StateStore
 from lake_core.store import ObjectStore, open_store
 from lake_core.workspace import Assignment, CallNumbers, Workspace, open_workspace
 from lake_orch._dagster import StepExecutionContext
+from lake_orch.dagster.own_table import own_path, own_table
 from lake_orch.environment import from_environment
 from lake_orch.errors import NotALake, OtherLake
 from lake_orch.location import checked_path
@@ -45,7 +46,6 @@ from lake_orch.runs.upstream import RunPlace, check_dependency_published
 from lake_orch.spark.resource import SparkResource
 from lake_orch.tables.data import handlers_of_step
 from lake_orch.tables.handle import LakeTable
-from lake_orch.tables.own_table import own_path, own_table
 from lake_orch.tables.step_session import StepSession
 from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, PUBLISHER_TAG, ROOT_TAG
 
@@ -347,6 +347,15 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         if found is None:
             raise DatasetNotFound(f"there is no {format} dataset at {self.url(path)}: materialize it first")
         return found
+
+    def format_at(self, path: str, run: RunOfStep | None, *, ref: str | None = None) -> str | None:
+        """Return the format of the dataset at a path as a run sees it, or None if nothing is there."""
+        state = self._state(None, run, ref, None)
+        if state is not None:
+            record = state.datasets().get(path)
+            return None if record is None else record.format
+        folder = open_store(self.url(path), storage_options=self.options() or None)
+        return next((name for name in format_releases() if dataset_format(name).exists(folder)), None)
 
     def read_table(
         self,

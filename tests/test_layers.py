@@ -142,7 +142,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_orch.definition_metadata": ("lake_orch.errors",),
     "lake_orch.spark": (*_ALL_OF_CORE, "lake_orch.errors"),
     "lake_orch.runs": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes"),
-    "lake_orch.assets": (*_ALL_OF_CORE, "lake_orch.errors", "lake_orch.definition_metadata", "lake_orch.location"),
+    "lake_orch.assets": (*_ALL_OF_CORE, *_ORCH_FOUNDATION),
     "lake_orch.tables": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", *_LANE, "lake_orch.spark"),
     "lake_orch.arrays": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", *_LANE, "lake_orch.tables"),
     "lake_orch.pools": (

@@ -25,6 +25,16 @@ _RETURNED = "xarray.Dataset, xarray.DataArray, zarr.Group, zarr.Array, numpy.nda
 _LOADED = "xarray.Dataset, xarray.DataArray, zarr.Group, zarr.Array, numpy.ndarray, lake_core.icechunk.Session"
 
 
+def is_array(value: object) -> bool:
+    """Return whether a value is an array, or several, of a type that can be stored."""
+    return isinstance(value, xr.Dataset | xr.DataArray | zarr.Group | zarr.Array | np.ndarray) or _is_dask(value)
+
+
+def is_type_of_arrays(annotation: object) -> bool:
+    """Return whether arrays can be loaded as the annotated type."""
+    return annotation in (xr.Dataset, xr.DataArray, np.ndarray, zarr.Group, zarr.Array, Session, IcechunkStore)
+
+
 def to_dataset(value: object, subject: str, variable: str, dimensions: Sequence[str] = ()) -> xr.Dataset:
     """Convert the value of an asset to a dataset that can be stored. Lazy arrays stay lazy.
 
@@ -53,10 +63,15 @@ def _dataset_of(value: object, subject: str, variable: str, dimensions: Sequence
         return open_dataset(value.store, group=value.path, spans=BY_TYPE)
     if isinstance(value, zarr.Array):
         return xr.Dataset({value.basename or variable: _variable_of_zarr(value, subject, dimensions)})
-    if isinstance(value, np.ndarray) or (hasattr(value, "__dask_graph__") and hasattr(value, "ndim")):
-        return xr.Dataset({variable: xr.Variable(_dimensions(value.ndim, dimensions, subject), value)})
+    if isinstance(value, np.ndarray) or _is_dask(value):
+        array: Any = value
+        return xr.Dataset({variable: xr.Variable(_dimensions(array.ndim, dimensions, subject), value)})
     kind = type(value)
     raise UnsupportedData(f"{subject} is a {kind.__module__}.{kind.__qualname__}: return one of {_RETURNED}")
+
+
+def _is_dask(value: object) -> bool:
+    return hasattr(value, "__dask_graph__") and hasattr(value, "ndim")
 
 
 def _variable_of_zarr(array: zarr.Array[Any], subject: str, dimensions: Sequence[str]) -> xr.Variable:

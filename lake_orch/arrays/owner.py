@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from lake_core.icechunk import Repository
+from lake_orch.assets.owner import Owner, claim_by_commits
 from lake_orch.definition_metadata import Ownership
-from lake_orch.tables.owner import Owner, claim_by_commits
 
 
 def claim(repository: Repository, writer: Owner | None, ownership: Ownership, *, replaces: bool) -> Mapping[str, str]:

@@ -15,6 +15,9 @@ from lake_core.errors import NotFound
 from lake_core.readable import readable_bytes
 from lake_core.store import ObjectMeta, ObjectStore
 from lake_core.workspace import DirectWrites, Workspace
+from lake_orch.assets.asset_format import PAUSES, TRIES
+from lake_orch.assets.owner import Owner
+from lake_orch.dagster.owner import owner_of_output
 from lake_orch.definition_metadata import REF, check_settings, plain_metadata, read_ownership, read_text
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.io_managers.annotation import without_none
@@ -24,11 +27,10 @@ from lake_orch.io_managers.input import check_input_published, input_name, reads
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.io_managers.output import mapping_keys, output_partitions, producer_name, set_data_version
 from lake_orch.io_managers.place import HasPlaces, Place, check_place
-from lake_orch.io_managers.retry import PAUSES, TRIES, write_with_retries
+from lake_orch.io_managers.retry import write_with_retries
 from lake_orch.location import PATH_METADATA, checked_path
 from lake_orch.resources import LakeResource
 from lake_orch.runs.attempt import run_of, step_of
-from lake_orch.tables.owner import Owner
 from lake_pipes.metadata import PATH, receipt_metadata
 
 ALLOW_MISSING = "allow_missing_partitions"
@@ -92,7 +94,7 @@ class FileIOManager(HasPlaces, ConfigurableIOManager):
         ownership = read_ownership(context.definition_metadata or {}, producer_name(context))
         keys = output_partitions(context)
         owned = Files(base.stem, base.extension, base.of(keys[0]).depth_below(base) if keys else 0)
-        owner = Owner.of_output(context)
+        owner = owner_of_output(context)
         files = {}
         for key, value in _by_partition(obj, keys, name).items():
             format_name, data = encode(value, name, allow_pickle=self.allow_pickle)

@@ -2,66 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
 from dagster import InputContext
 
+from lake_orch.assets.asset_format import AssetInput
+from lake_orch.dagster.partitions import partitions_of
 from lake_orch.definition_metadata import plain_metadata
 from lake_orch.errors import InvalidDefinition
 from lake_orch.io_managers.annotation import type_of_each, type_of_element, without_none
-from lake_orch.io_managers.output import output_path
+from lake_orch.io_managers.output import output_path, upstream_output
 from lake_orch.location import table_path
 from lake_orch.resources import LakeResource
 from lake_orch.runs.attempt import run_of
 from lake_orch.runs.upstream import check_published
 
 
-@dataclass(frozen=True, slots=True)
-class InputRequest:
-    """The part of the table, pool or arrays of an asset or op that a parameter requests."""
+def request_of(context: InputContext) -> AssetInput:
+    """Return the part of a dataset that an input requests. Raises InvalidDefinition for an invalid path."""
+    upstream = context.upstream_output
+    metadata = {} if upstream is None else plain_metadata(upstream.definition_metadata or {})
+    annotation, optional = without_none(type_of_element(context.dagster_type.typing_type))
+    path = table_path(context.asset_key.path if context.has_asset_key else None, metadata)
+    return AssetInput(
+        subject=input_name(context),
+        path=path if upstream is None else output_path(upstream, path),
+        settings=plain_metadata(context.definition_metadata or {}),
+        annotation=annotation,
+        optional=optional,
+        producer=context.asset_key.to_user_string() if context.has_asset_key else "",
+        metadata=metadata,
+        output=None if upstream is None else upstream_output(upstream),
+        partitions=partitions_of(context.asset_partitions_def) if context.has_asset_partitions else None,
+        keys=[str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else None,
+    )
 
-    subject: str
-    """The name of the input in errors and the log."""
-    path: str
-    """The path of the table, pool or arrays, relative to the lake's root."""
-    metadata: Mapping[str, Any]
-    """The definition metadata of the output that it reads. It is empty if no asset or op produces the output."""
-    annotation: object
-    """The type to load, without `| None`."""
-    optional: bool
-    """True if the parameter is annotated `T | None`."""
-    keys: list[str] | None
-    """The partitions to read, or None for an asset without partitions."""
 
-    @classmethod
-    def of(cls, context: InputContext) -> InputRequest:
-        """Return the request of an input. Raises InvalidDefinition for an invalid path."""
-        upstream = context.upstream_output
-        metadata = {} if upstream is None else plain_metadata(upstream.definition_metadata or {})
-        annotation, optional = without_none(type_of_element(context.dagster_type.typing_type))
-        path = table_path(context.asset_key.path if context.has_asset_key else None, metadata)
-        return cls(
-            subject=input_name(context),
-            path=path if upstream is None else output_path(upstream, path),
-            metadata=metadata,
-            annotation=annotation,
-            optional=optional,
-            keys=[str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else None,
+def type_of_each_partition(request: AssetInput) -> object | None:
+    """Return T if the annotation is `dict[str, T]`: one value for each partition.
+
+    Raises InvalidDefinition for an asset without partitions.
+    """
+    each = type_of_each(request.annotation)
+    if each is not None and request.keys is None:
+        raise InvalidDefinition(
+            f"{request.subject} is annotated as a value for each partition, but {request.path} is not partitioned"
         )
-
-    def type_of_each(self) -> object | None:
-        """Return T if the annotation is `dict[str, T]`: one value for each partition.
-
-        Raises InvalidDefinition for an asset without partitions.
-        """
-        each = type_of_each(self.annotation)
-        if each is not None and self.keys is None:
-            raise InvalidDefinition(
-                f"{self.subject} is annotated as a value for each partition, but {self.path} is not partitioned"
-            )
-        return each
+    return each
 
 
 def input_name(context: InputContext) -> str:

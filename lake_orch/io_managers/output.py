@@ -1,13 +1,17 @@
-"""The producer, the partitions and the path of an output, from Dagster's context, and reports of its write."""
+"""The producer, the partitions and the path of an output, from Dagster's context."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dagster import DagsterInvariantViolationError, DataVersion, OutputContext
 
-from lake_core.workspace import STAGED, Receipt
+from lake_orch.assets.asset_format import AssetOutput
+from lake_orch.dagster.owner import owner_of_output
+from lake_orch.dagster.partitions import partitions_of
+from lake_orch.definition_metadata import plain_metadata
 from lake_orch.errors import PartitionSliceError
 
 
@@ -50,21 +54,26 @@ def mapping_keys(output: OutputContext) -> Sequence[str]:
 _MAPPED = re.compile(r"\[(.+)\]$")
 
 
-def describe_write(size: str, url: str, version: str, receipt: Receipt | None, *, skipped: bool) -> str:
-    """Describe a write for the log.
+def described_output(context: OutputContext) -> AssetOutput:
+    """Describe an output of a run. Raises PartitionSliceError for a partitioned asset in a run without partitions."""
+    keys = [str(key) for key in output_partitions(context)]
+    return replace(
+        upstream_output(context),
+        partitions=partitions_of(context.asset_partitions_def) if context.has_asset_partitions else None,
+        keys=keys,
+        owner=owner_of_output(context),
+        upstream=[dep.asset_key for dep in context.asset_spec.deps] if context.has_asset_key else (),
+    )
 
-    Args:
-        size: What was written, such as `3 records (120 B)`.
-        url: Where it was written.
-        version: The state that contains it, such as `commit …`.
-        receipt: The receipt of a write to a lake.
-        skipped: An earlier attempt wrote it.
-    """
-    if skipped:
-        return f"an earlier attempt committed it to {url}: nothing written"
-    if receipt is not None and receipt.state == STAGED:
-        return f"{size} staged for {url}, to be published with session {receipt.session}"
-    return f"{size} to {url}, {version}"
+
+def upstream_output(context: OutputContext) -> AssetOutput:
+    """Describe the definition of an output, also of one that another run wrote."""
+    return AssetOutput(
+        producer=producer_name(context),
+        asset_key=context.asset_key.path if context.has_asset_key else None,
+        metadata=plain_metadata(context.definition_metadata or {}),
+        mapping_keys=mapping_keys(context),
+    )
 
 
 def set_data_version(context: OutputContext, version: str) -> None:

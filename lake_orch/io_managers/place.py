@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,10 +11,9 @@ from weakref import WeakKeyDictionary
 from dagster import GraphDefinition, JobDefinition, OpDefinition, OutputContext, ResourceDefinition
 
 from lake_orch._dagster import NodeHandle, class_of_resource, configured_defaults, nested_resources
-from lake_orch.definition_metadata import MODE, OWNER, plain_metadata
+from lake_orch.definition_metadata import OWNER, plain_metadata
 from lake_orch.errors import InvalidDefinition
 from lake_orch.io_managers.output import output_path
-from lake_orch.location import table_path
 from lake_orch.resources import LakeResource
 
 _FOLDER = frozenset({"/"})
@@ -39,6 +39,7 @@ class HasPlaces:
     """An IO manager that stores each output at a place which its definition decides."""
 
     @classmethod
+    @abstractmethod
     def place_of(
         cls, asset_key: Sequence[str] | None, metadata: Mapping[str, Any], options: Mapping[str, Any]
     ) -> Place:
@@ -52,8 +53,6 @@ class HasPlaces:
         Raises:
             InvalidDefinition: It has no place, or the path is invalid.
         """
-        mode = metadata.get(MODE, options.get("mode", "overwrite"))
-        return Place(table_path(asset_key, metadata), replaces=mode == "overwrite")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,16 +17,13 @@ from lake_core.backoff import Backoff
 from lake_core.delta.errors import ConcurrentModification
 from lake_core.lake.errors import Conflict, SessionClosed, SessionNotFound
 from lake_core.workspace import Workspace
+from lake_orch.assets.asset_format import ReadOnce
 from lake_orch.resources import LakeResource
 from lake_orch.runs.attempt import Attempt
 from lake_orch.runs.gate import check_step_gate
 
 T = TypeVar("T")
 
-TRIES = 5
-"""The most attempts for a value that is read or computed again for each."""
-PAUSES = Backoff(first=0.1, longest=2.0)
-"""The pauses between these attempts."""
 _STALE = (
     "Nothing was published. The step has read what another run has changed since: re-execute it in a new run, which "
     "reads what the branch has now. A retry within this run would read the same again"
@@ -35,10 +32,6 @@ _READ_ONCE = (
     "Nothing was published. The output is a stream, which can be read only once, so it was not written again: retry "
     "the step, such as by a retry policy, or return the rows in memory"
 )
-
-
-class ReadOnce(Exception):
-    """The value was read by an earlier attempt, and cannot be read again."""
 
 
 def write_with_retries(

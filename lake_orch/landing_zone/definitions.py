@@ -15,6 +15,7 @@ from lake_core.lake.errors import RefNotFound
 from lake_core.pool.errors import NoSuchPool
 from lake_core.readable import count_of
 from lake_core.store import open_store
+from lake_orch.dagster.owner import owner_of_asset
 from lake_orch.errors import BatchOutOfTurn, InvalidDefinition
 from lake_orch.landing_zone.batch import LandedBatch
 from lake_orch.landing_zone.into_pool import land_in_pool, last_batch
@@ -23,7 +24,6 @@ from lake_orch.landing_zone.zone import LandingZone
 from lake_orch.location import checked_path, table_path
 from lake_orch.pools.settings import POOL_COMMIT, PoolSettings
 from lake_orch.resources import LakeResource
-from lake_orch.tables.owner import Owner
 from lake_orch.tables.settings import append_schema_mode
 
 ZONE_TAG, BATCH_TAG = "lake/landing_zone", "lake/landing_batch"
@@ -170,7 +170,7 @@ def _pool_asset(
     def land(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[Any]:
         batch = _batch_in_turn(context, zone, lake, settings.path, "pool")
         rows = None if read is None else read(batch)
-        metadata = land_in_pool(context, lake, batch, rows, settings, Owner.of_asset(asset_key, context.run))
+        metadata = land_in_pool(context, lake, batch, rows, settings, owner_of_asset(asset_key, context.run))
         version = dg.DataVersion(metadata[POOL_COMMIT]) if POOL_COMMIT in metadata else None
         return dg.MaterializeResult(metadata={**metadata, **_batch_metadata(batch)}, data_version=version)
 

@@ -11,6 +11,7 @@ from lake_core.pool.errors import InvalidJson
 from lake_core.pool.ndjson import lines_of_objects, read_ndjson
 from lake_core.pool.value import Value
 from lake_core.readable import count_of
+from lake_orch.assets.owner import Owner
 from lake_orch.errors import UnsupportedData
 from lake_orch.landing_zone.batch import LandedBatch
 from lake_orch.pools.data import named_errors, rows_of
@@ -20,7 +21,6 @@ from lake_orch.pools.settings import PoolSettings
 from lake_orch.pools.times import with_times
 from lake_orch.resources import LakeResource, StepContext
 from lake_orch.runs.attempt import Attempt, partition_keys
-from lake_orch.tables.owner import Owner
 
 
 def last_batch(lake: LakeResource, path: str, app_id: str, ref: str | None) -> int | None:

@@ -37,6 +37,18 @@ _LOADED = (
 )
 
 
+def holds_records(value: object) -> bool:
+    """Return whether a value is a list or a stream of records, and nothing else by its type."""
+    if isinstance(value, list | tuple):
+        return bool(value) and all(isinstance(record, Mapping | Value) for record in value)
+    return isinstance(value, collections.abc.Iterator)
+
+
+def is_type_of_records(annotation: object) -> bool:
+    """Return whether an annotated type is one of records alone. Columns of any type can be those of records."""
+    return annotation in (collections.abc.Iterator, collections.abc.Iterable, Pool, Scan)
+
+
 def rows_of(value: Any, subject: str, times: Sequence[str] = ()) -> Any:
     """Return the value of an asset as rows that a pool can store.
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lake_core.pool import Pool
+from lake_orch.assets.owner import Owner, claim_by_commits
 from lake_orch.definition_metadata import Ownership
-from lake_orch.tables.owner import Owner, claim_by_commits
 
 
 def claim(pool: Pool, writer: Owner | None, ownership: Ownership, *, replaces: bool) -> Mapping[str, str]:

@@ -13,13 +13,13 @@ from lake_core.delta.errors import TableNotFound
 from lake_core.readable import count_of, readable_bytes
 from lake_core.txn import Txn
 from lake_core.workspace import STAGED, Receipt, Workspace
+from lake_orch.assets.owner import Owner
 from lake_orch.definition_metadata import Ownership
 from lake_orch.errors import BatchFailed
 from lake_orch.runs.marker import SINGLE_BATCH
 from lake_orch.tables.data import TypeHandler, to_rows
 from lake_orch.tables.merge_settings import MergeSettings
 from lake_orch.tables.metadata import write_metadata
-from lake_orch.tables.owner import Owner
 from lake_orch.tables.rows.partition_guard import PartitionGuard
 from lake_orch.tables.settings import TableSettings, TableWriteMode
 from lake_orch.tables.writer import TableWriter, final_result

@@ -15,6 +15,7 @@ from lake_core.delta.operations.write import Write
 from lake_core.pool.arrow.type_key import may_name_type
 from lake_core.txn import Txn
 from lake_core.workspace import Receipt, Workspace
+from lake_orch.assets.owner import Owner, claim
 from lake_orch.errors import InvalidDefinition, TableNotEmpty
 from lake_orch.tables.casting import cast_rows
 from lake_orch.tables.column_check import check_rows
@@ -22,7 +23,6 @@ from lake_orch.tables.definition import check_data, creation_properties, creatio
 from lake_orch.tables.merge_settings import SOURCE, TARGET, MergeSettings
 from lake_orch.tables.naive_timestamps import FEATURE as NTZ_FEATURE
 from lake_orch.tables.naive_timestamps import allow_naive, as_utc, has_naive, in_metadata
-from lake_orch.tables.owner import Owner, claim
 from lake_orch.tables.rows import Rows
 from lake_orch.tables.rows.partition_guard import PartitionGuard
 from lake_orch.tables.settings import TableSettings, TableWriteMode

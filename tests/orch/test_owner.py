@@ -11,7 +11,7 @@ import pytest
 from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_orch import DeltaIOManager, InvalidDefinition, LakeResource, TableOwned
-from lake_orch.tables.owner import Owner, claim
+from lake_orch.assets.owner import Owner, claim
 
 ROWS = pa.table({"id": [1, 2], "v": [10, 20]})
 OTHER = pa.table({"id": [7], "v": [70]})

@@ -41,7 +41,7 @@ def to_rows(value: object, name: str, handlers: Sequence[TypeHandler] = HANDLERS
 
     `name` is its name in errors. Raises UnsupportedData if no handler supports its type.
     """
-    handler = _first(handlers, lambda supported: isinstance(value, supported))
+    handler = handler_of(value, handlers)
     if handler is None:
         raise UnsupportedData(f"{name} is a {_name(type(value))}: return one of {_type_names(handlers, returned=True)}")
     data = handler.to_rows(value)
@@ -52,6 +52,11 @@ def to_rows(value: object, name: str, handlers: Sequence[TypeHandler] = HANDLERS
             f"it must return a {', a '.join(KINDS[:-1])} or a {KINDS[-1]}"
         )
     return rows
+
+
+def handler_of(value: object, handlers: Sequence[TypeHandler] = HANDLERS) -> TypeHandler | None:
+    """Return the handler of a value's type, or None if there is none."""
+    return _first(handlers, lambda supported: isinstance(value, supported))
 
 
 def can_read_again(value: object) -> bool:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
-
-from dagster import AssetKey, DagsterRun, OutputContext
 
 from lake_core.delta import DeltaTable
 from lake_orch.definition_metadata import Ownership
@@ -29,20 +27,6 @@ class Owner:
     """None if the run was not launched through a code location, as with `materialize`."""
     is_partitioned: bool | None = field(default=None, compare=False)
     """Whether the asset writes partitions; None if its own code decides what it replaces, or if it was not recorded."""
-
-    @classmethod
-    def of_output(cls, context: OutputContext) -> Owner | None:
-        """Return the asset of an output, or None for an output of an op."""
-        if not context.has_asset_key:
-            return None
-        owner = cls.of_asset(context.asset_key, context.step_context.dagster_run)
-        return replace(owner, is_partitioned=context.has_asset_partitions)
-
-    @classmethod
-    def of_asset(cls, key: AssetKey, run: DagsterRun) -> Owner:
-        """Return the owner for an asset, with the code location that the run was launched through."""
-        origin = run.remote_job_origin
-        return cls(key.to_user_string(), None if origin is None else origin.location_name)
 
     @classmethod
     def of_table(cls, table: DeltaTable) -> Owner | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from lake_orch.assets.owner import Owner
+from lake_orch.dagster.owner import owner_of_asset
 from lake_orch.definition_metadata import Ownership, read_ownership
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import table_path
 from lake_orch.runs.attempt import StepContext
-from lake_orch.tables.owner import Owner
 
 
 def own_path(context: StepContext) -> str:
@@ -26,4 +27,4 @@ def own_table(context: StepContext) -> tuple[Owner, Ownership] | None:
         return None
     key = context.assets_def.key
     metadata = context.assets_def.metadata_by_key.get(key, {})
-    return Owner.of_asset(key, context.run), read_ownership(metadata, f"asset {key.to_user_string()}")
+    return owner_of_asset(key, context.run), read_ownership(metadata, f"asset {key.to_user_string()}")

@@ -1,0 +1,249 @@
+"""`AssetFormat`: how values of assets become datasets of one format, and back, for every orchestrator.
+
+Formats register their classes under the entry point group `lake_orch.asset_formats`, beside their `DatasetFormat`,
+by the same name. An orchestrator describes an output or input (`AssetOutput`, `AssetInput`), opens the workspace and
+the state, and reports what was written. It names no format.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
+
+from lake_core.backoff import Backoff
+from lake_core.dataset import UnknownFormat
+from lake_core.lake.errors import DatasetNotFound
+from lake_orch.assets.partitions import Partitions
+from lake_orch.definition_metadata import MODE
+from lake_orch.errors import InvalidDefinition
+
+if TYPE_CHECKING:
+    from lake_core.errors import LakeError
+    from lake_core.workspace import Workspace
+    from lake_orch.assets.owner import Owner
+
+ASSET_FORMATS: Final = "lake_orch.asset_formats"
+"""The entry point group in which formats register their classes: name → a class whose arguments are its options."""
+FORMAT: Final = "lake/format"
+"""The metadata that names the format of an asset."""
+
+TRIES = 5
+"""The most attempts to write a value that is read or computed again for each."""
+PAUSES = Backoff(first=0.1, longest=2.0)
+"""The pauses between these attempts."""
+
+ResultT = TypeVar("ResultT")
+
+
+class ReadOnce(Exception):
+    """The value was read by an earlier attempt, and cannot be read again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssetOutput:
+    """An output of an asset or an op, as its orchestrator describes it."""
+
+    producer: str
+    """The name of the asset, or of the step, in errors: `asset orders`."""
+    asset_key: Sequence[str] | None
+    """None for an output of an op."""
+    metadata: Mapping[str, Any]
+    """The definition metadata."""
+    partitions: Partitions | None = None
+    """The asset's partitions, or None if it has none."""
+    keys: Sequence[str] = ()
+    """The partitions that the run writes."""
+    mapping_keys: Sequence[str] = ()
+    """The keys of mapped steps and dynamic outputs, which are below the path of the asset."""
+    owner: Owner | None = None
+    """The asset, as the owner of what it writes. None for an output of an op."""
+    upstream: Sequence[Any] = ()
+    """The keys of the assets that it depends on, as the orchestrator has them."""
+
+    @property
+    def subject(self) -> str:
+        """Return the name of the output in errors and the log."""
+        return f"the output of {self.producer}"
+
+    def located(self, path: str) -> str:
+        """Return where the output is stored, from the path of its asset."""
+        return "/".join([path, *self.mapping_keys])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssetInput:
+    """The part of the dataset of an asset or op that a parameter requests."""
+
+    subject: str
+    """The name of the input in errors and the log: `input 'orders'`."""
+    path: str
+    """The path of the dataset, relative to the lake's root."""
+    settings: Mapping[str, Any]
+    """The definition metadata of the input."""
+    annotation: object
+    """The type to load, without `| None`."""
+    optional: bool = False
+    """Whether the parameter is annotated `T | None`."""
+    producer: str = ""
+    """The name of the asset that is read."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """The definition metadata of the output that is read. It is empty if no asset or op produces the output."""
+    output: AssetOutput | None = None
+    """The output that is read, if it is known."""
+    partitions: Partitions | None = None
+    keys: Sequence[str] | None = None
+    """The partitions to read, or None for an asset without partitions."""
+
+    def of_partitions(self) -> Partitions:
+        """Return the partitions of an asset that has some."""
+        assert self.partitions is not None
+        return self.partitions
+
+
+class ReadingStep(Protocol):
+    """What a format may ask of the orchestrator while it reads an input."""
+
+    @property
+    def lineage_key(self) -> Any | None:
+        """Return the key by which column lineage names the asset that is read, or None if nothing is tracked."""
+
+    def is_staged(self) -> bool:
+        """Return whether the run has staged changes of the dataset that are not published yet."""
+
+    def unread(self, latest: Callable[[], str]) -> tuple[str | None, str]:
+        """Return the bounds of what the reading asset has not read yet, and record that it is read.
+
+        `latest` returns the id of the newest state. The bounds are the last state that was read, or None, and the one
+        to read to. Raises InvalidDefinition where there is no such asset.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The report of a write."""
+
+    summary: str
+    """A line for the log, without the name of the output."""
+    metadata: Mapping[str, Any]
+    """The output metadata."""
+    data_version: str
+    """What differs where the data differs: not for an attempt that an earlier one made already."""
+    warnings: Sequence[str] = ()
+
+
+class AssetWrite(ABC, Generic[ResultT]):
+    """The write of one value. It is made again, in another workspace, if it conflicts with another run's."""
+
+    tries: ClassVar[int] = TRIES
+    pauses: ClassVar[Backoff] = PAUSES
+    logged: ClassVar[type[Warning] | None] = None
+    """Warnings that belong in the log of the step."""
+
+    @abstractmethod
+    def to(self, workspace: Workspace) -> ResultT:
+        """Write the value. Raises ReadOnce if it cannot be read again for another attempt."""
+
+    @abstractmethod
+    def written(self, result: ResultT, workspace: Workspace) -> Written:
+        """Describe what was written, once the workspace is finished."""
+
+
+class AssetRead(ABC):
+    """The read of one input."""
+
+    ref: str | None = None
+    """The branch, tag or commit to read, instead of what the run sees."""
+    pins_state: bool = False
+    """Whether the input names a state, so that it does not matter whether newer rows are published."""
+    options: Mapping[str, Any] = {}
+    """Options of the format's `open`."""
+    loads_absent: bool = False
+    """Whether an empty value is loaded where there is no dataset yet, and there need not be one."""
+
+    def absent(self, message: str) -> LakeError:
+        """Return the error for a dataset that does not exist."""
+        return DatasetNotFound(message)
+
+    def start(self, dataset: Any | None, step: ReadingStep | None) -> str:
+        """Begin to read a dataset, and return a line for the log. `step` is None outside of a run."""
+        return "" if dataset is not None else "nothing yet"
+
+    @abstractmethod
+    def load(self, dataset: Any | None, keys: Sequence[str] | None, annotation: object) -> Any:
+        """Return the value of some partitions, or of all if `keys` is None, as the annotated type."""
+
+
+class AssetFormat(ABC):
+    """How values are stored in one format. Its fields, if it has any, are the options of an IO manager.
+
+    A subclass is a dataclass whose fields have defaults.
+    """
+
+    format: ClassVar[str]
+    """The name of its `DatasetFormat`."""
+
+    @classmethod
+    def replaces(cls, metadata: Mapping[str, Any], mode: str) -> bool:
+        """Return whether a write by this metadata replaces what another output has written to the same dataset.
+
+        `mode` is what the IO manager's options say. Raises InvalidDefinition.
+        """
+        return bool(metadata.get(MODE, mode) == "overwrite")
+
+    @abstractmethod
+    def accepts(self, value: object) -> bool:
+        """Return whether values like this one are stored in this format if nothing names another."""
+
+    @abstractmethod
+    def loads(self, annotation: object) -> bool:
+        """Return whether a parameter that is annotated so can be loaded from this format."""
+
+    @abstractmethod
+    def write(self, value: Any, output: AssetOutput) -> AssetWrite[Any]:
+        """Prepare the write of a value. Raises InvalidDefinition, UnsupportedData before anything is written."""
+
+    @abstractmethod
+    def read(self, request: AssetInput) -> AssetRead:
+        """Prepare the read of an input. Raises InvalidDefinition."""
+
+
+@cache
+def _installed() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=ASSET_FORMATS)}
+
+
+def asset_formats() -> Sequence[str]:
+    """Return the names of the installed formats, in order."""
+    return sorted(_installed())
+
+
+def asset_format_class(name: str) -> type[AssetFormat]:
+    """Return the class of a format. Raises UnknownFormat."""
+    if name not in _installed():
+        raise UnknownFormat(
+            f"no asset format {name!r} is installed (installed are {', '.join(asset_formats()) or 'none'}): install "
+            f"the package that provides it, which registers it as an entry point of {ASSET_FORMATS}"
+        )
+    try:
+        kind: type[AssetFormat] = _installed()[name].load()
+    except ModuleNotFoundError as error:
+        raise UnknownFormat(
+            f"the format {name!r} needs the package {error.name}, which is not installed: install the extra that has it"
+        ) from error
+    return kind
+
+
+def asset_format(name: str, options: Mapping[str, Any]) -> AssetFormat:
+    """Return a format with options. Raises UnknownFormat; InvalidDefinition for options that it does not have."""
+    kind = asset_format_class(name)
+    known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
+    unknown = sorted(options.keys() - set(known))
+    if unknown:
+        raise InvalidDefinition(
+            f"the format {name!r} has no option {unknown[0]!r}: its options are {', '.join(known) or 'none'}"
+        )
+    return kind(**options)

@@ -1,0 +1,147 @@
+"""The IO manager for datasets of any format: it asks an `AssetFormat` for what differs between them."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from dagster import AssetKey, ConfigurableIOManager, DagsterRun, InputContext, OutputContext
+
+from lake_core.errors import LakeError
+from lake_core.lake.errors import DatasetNotFound
+from lake_orch.assets.asset_format import FORMAT, AssetFormat, AssetInput, AssetOutput
+from lake_orch.errors import InvalidDefinition
+from lake_orch.io_managers.input import check_input_published, reads_itself, request_of, type_of_each_partition
+from lake_orch.io_managers.last_run import bounds_of_read, reader_of, report_read
+from lake_orch.io_managers.logged_warnings import logged_warnings
+from lake_orch.io_managers.nothing_returned import warn_of_nothing
+from lake_orch.io_managers.output import described_output, set_data_version
+from lake_orch.io_managers.place import HasPlaces, Place, check_place
+from lake_orch.io_managers.retry import write_with_retries
+from lake_orch.location import table_path
+from lake_orch.resources import LakeResource
+from lake_orch.runs.attempt import RunOfStep, run_of, step_of
+from lake_orch.runs.run_session import from_tags
+
+
+class DatasetIOManager(HasPlaces, ConfigurableIOManager):
+    """The base class of IO managers whose outputs are datasets. Each write takes effect exactly once."""
+
+    lake: LakeResource
+
+    @classmethod
+    @abstractmethod
+    def format_class(cls, metadata: Mapping[str, Any]) -> type[AssetFormat]:
+        """Return the class of the format of an output, by its metadata alone."""
+
+    @classmethod
+    def place_of(
+        cls, asset_key: Sequence[str] | None, metadata: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> Place:
+        """Return the place of an output's dataset."""
+        path = table_path(asset_key, metadata)
+        return Place(path, replaces=cls.format_class(metadata).replaces(metadata, options.get("mode", "overwrite")))
+
+    @abstractmethod
+    def format_of_output(self, output: AssetOutput, value: object) -> AssetFormat:
+        """Return the format in which an output is stored, with the options of this IO manager."""
+
+    @abstractmethod
+    def format_of_input(self, request: AssetInput, run: RunOfStep | None) -> AssetFormat:
+        """Return the format in which the dataset of an input is stored, with the options of this IO manager."""
+
+    def handle_output(self, context: OutputContext, obj: Any) -> None:
+        """Write an output to its dataset.
+
+        Raises InvalidDefinition, UnsupportedData, PartitionSliceError, TableNotEmpty, TableOwned, and the errors of the
+        format.
+        """
+        if obj is None:
+            warn_of_nothing(context)
+            return
+        output = described_output(context)
+        format = self.format_of_output(output, obj)
+        _check_named(output.metadata, format, output.producer)
+        write = format.write(obj, output)
+        check_place(context, type(self), dict(self))
+        with nullcontext() if write.logged is None else logged_warnings(context, write.logged):
+            result, workspace = write_with_retries(
+                context, self.lake, output.keys, write.to, output.subject, tries=write.tries, pauses=write.pauses
+            )
+        written = write.written(result, workspace)
+        context.log.info(f"{output.subject}: {written.summary}")
+        for warning in written.warnings:
+            context.log.warning(f"{output.subject}: {warning}")
+        context.add_output_metadata(dict(written.metadata))
+        set_data_version(context, written.data_version)
+
+    def load_input(self, context: InputContext) -> Any:
+        """Read an input. For a partitioned asset, read exactly the partitions that the run's partitions map to.
+
+        A missing dataset is an error, unless the run is the first of an asset that depends on itself, or needs no
+        partition. Then a parameter annotated `T | None` gets None. A table has no rows for any other parameter.
+
+        Raises InvalidDefinition, UnsupportedData, PartitionSliceError, and the errors of the format.
+        """
+        request, run = request_of(context), run_of(context)
+        format = self.format_of_input(request, run)
+        read = format.read(request)
+        if request.keys == [] and request.optional:
+            return None
+        if not read.pins_state:
+            check_input_published(self.lake, context, read.ref)
+        try:
+            dataset = self.lake.read(
+                request.path, format.format, run, ref=read.ref, step=step_of(context), **read.options
+            )
+        except DatasetNotFound as error:
+            dataset = None
+            need_not_exist = reads_itself(context) or (read.loads_absent and request.keys == [])
+            if need_not_exist and request.optional:
+                return None
+            if not (need_not_exist and read.loads_absent):
+                absent: LakeError = read.absent(str(error))
+                raise absent from None
+        each = type_of_each_partition(request)
+        state = read.start(dataset, None if run is None else _Step(context, self.lake, request))
+        parts = "" if request.keys is None else f", {request.of_partitions().label(request.keys)}"
+        context.log.info(f"{request.subject} is {request.path}, {state}{parts}")
+        if each is None:
+            return read.load(dataset, request.keys, request.annotation)
+        return {key: read.load(dataset, [key], each) for key in request.keys or ()}
+
+
+def _check_named(metadata: Mapping[str, Any], format: AssetFormat, subject: str) -> None:
+    """Raise InvalidDefinition if metadata names another format than the one in which an output is stored."""
+    named = metadata.get(FORMAT, format.format)
+    if named != format.format:
+        raise InvalidDefinition(
+            f"{FORMAT} of {subject} is {named!r}, but its IO manager stores the format {format.format!r}: use a "
+            "LakeIOManager, or leave it out"
+        )
+
+
+class _Step:
+    """The step that reads an input, for its format."""
+
+    def __init__(self, context: InputContext, lake: LakeResource, request: AssetInput) -> None:
+        self._context, self._lake, self._request = context, lake, request
+
+    @property
+    def lineage_key(self) -> AssetKey | None:
+        return self._context.asset_key if self._context.has_asset_key else None
+
+    def is_staged(self) -> bool:
+        step = self._context.step_context
+        return self._lake.is_staged(self._request.path, step.instance, step.dagster_run)
+
+    def unread(self, latest: Callable[[], str]) -> tuple[str | None, str]:
+        reader = reader_of(self._context, self._request.subject)
+        bounds = bounds_of_read(self._context, reader, latest, self._is_published)
+        report_read(self._context, bounds, reader)
+        return bounds.since, bounds.until
+
+    def _is_published(self, run: DagsterRun) -> bool:
+        """Return whether other runs can read what a run wrote."""
+        session = from_tags(run)
+        return session is None or self._lake.open().get_session(session.id).record.is_published

@@ -1,0 +1,192 @@
+"""One IO manager for every format: the value's type, the metadata, or what is stored decides."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
+
+import collections.abc
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import xarray as xr
+
+from lake_core import Lake
+from lake_orch import InvalidDefinition, LakeIOManager, LakeResource, UnsupportedData, testing
+from lake_orch.assets import asset_format as asset_formats
+from tests.lake.lakes import TOY_FORMATS, forget_formats
+
+sys.path.insert(0, str(TOY_FORMATS))
+from toy_note import Note
+
+ROWS = pa.table({"id": [1, 2]})
+
+
+@pytest.fixture(autouse=True)
+def _installed() -> Iterator[None]:
+    """Forget the formats that were installed before the toys were on the path."""
+    forget_formats()
+    asset_formats._installed.cache_clear()
+    yield
+    forget_formats()
+    asset_formats._installed.cache_clear()
+
+
+@pytest.fixture(params=["plain", "lake", "run"])
+def resources(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """A folder of plain datasets, a lake, and a lake in which a run is one session."""
+    if request.param != "plain":
+        Lake.create(tmp_path)
+    lake = LakeResource(root=str(tmp_path), scope="run" if request.param == "run" else "asset")
+    return {"io_manager": LakeIOManager(lake=lake), "lake": lake}
+
+
+def materialize(assets: list[Any], resources: dict[str, Any], **options: Any) -> dg.ExecuteInProcessResult:
+    return dg.materialize(assets, resources=resources, **options)
+
+
+def stored(resources: dict[str, Any], name: str) -> str | None:
+    lake: LakeResource = resources["lake"]
+    return lake.format_at(f"tables/{name}", None)
+
+
+def value_asset(value: Any, **metadata: Any) -> dg.AssetsDefinition:
+    @dg.asset(name="value", metadata=metadata)
+    def produced() -> dg.Output[Any]:
+        return dg.Output(value)
+
+    return produced
+
+
+@pytest.mark.parametrize(
+    ("value", "metadata", "format"),
+    [
+        (ROWS, {}, "delta"),
+        (pd.DataFrame({"id": [1]}), {}, "delta"),
+        (ROWS.to_reader(), {}, "delta"),
+        (xr.Dataset({"v": ("x", [1.0, 2.0])}), {}, "icechunk"),
+        (np.arange(3), {}, "icechunk"),
+        ([{"id": 1}, {"id": "two"}], {"lake/key": "id"}, "pool"),
+        ((record for record in [{"id": 1}]), {"lake/key": "id"}, "pool"),
+        (ROWS, {"lake/format": "pool", "lake/key": "id"}, "pool"),
+        ("a text", {}, "note"),
+    ],
+)
+def test_the_type_of_a_value_decides(
+    resources: dict[str, Any], value: Any, metadata: dict[str, Any], format: str
+) -> None:
+    assert materialize([value_asset(value, **metadata)], resources).success
+    assert stored(resources, "value") == format
+
+
+def test_an_input_is_loaded_from_the_format_in_which_it_is_stored(resources: dict[str, Any]) -> None:
+    seen: list[Any] = []
+
+    @dg.asset
+    def reader(value: pa.Table) -> None:
+        seen.append(value)
+
+    records = value_asset([{"id": 1}, {"id": 2}], **{"lake/key": "id", "lake/order": "asc"})
+    assert materialize([records, reader], resources).success
+    assert stored(resources, "value") == "pool"
+    assert seen[0]["id"].to_pylist() == [1, 2]
+
+
+def test_a_format_of_ones_own_is_stored_and_loaded(resources: dict[str, Any]) -> None:
+    seen: list[Any] = []
+
+    @dg.asset
+    def reader(value: str) -> None:
+        seen.append(value)
+
+    @dg.asset
+    def other_reader(value: Note) -> None:
+        seen.append(value.text)
+
+    assert materialize([value_asset("first"), reader, other_reader], resources).success
+    assert seen == ["first", "first"]
+
+
+def test_a_format_of_ones_own_reports_what_it_wrote(resources: dict[str, Any]) -> None:
+    result = materialize([value_asset("first")], resources)
+    metadata = result.asset_materializations_for_node("value")[0].metadata
+    assert metadata["lake/path"].value == "tables/value"
+
+
+def test_options_go_to_their_format(tmp_path: Path) -> None:
+    lake = LakeResource(root=str(tmp_path))
+    formats = {"note": {"signature": ", signed"}, "delta": {"mode": "append"}}
+    resources = {"io_manager": LakeIOManager(lake=lake, formats=formats), "lake": lake}
+
+    @dg.asset
+    def table() -> pa.Table:
+        return ROWS
+
+    for _ in range(2):
+        assert materialize([value_asset("text"), table], resources).success
+    assert lake.read("tables/value", "note", None).text == "text, signed"
+    assert lake.read_table("tables/table", None).to_arrow().num_rows == 4
+
+
+def test_an_option_that_a_format_does_not_have_is_refused(tmp_path: Path) -> None:
+    lake = LakeResource(root=str(tmp_path))
+    manager = LakeIOManager(lake=lake, formats={"delta": {"preview_image": True}})
+    with pytest.raises(InvalidDefinition, match="no option 'preview_image'"):
+        materialize([value_asset(ROWS)], {"io_manager": manager, "lake": lake})
+
+
+def test_a_value_that_no_format_stores_is_refused(resources: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedData, match="which no format stores by itself"):
+        materialize([value_asset(object())], resources)
+    assert stored(resources, "value") is None
+
+
+def test_a_format_that_is_not_installed_is_refused(resources: dict[str, Any]) -> None:
+    with pytest.raises(InvalidDefinition, match="use one of delta, icechunk, note, pool"):
+        materialize([value_asset(ROWS, **{"lake/format": "iceberg"})], resources)
+
+
+def test_another_format_where_a_dataset_is_stored_is_refused(tmp_path: Path) -> None:
+    Lake.create(tmp_path)
+    lake = LakeResource(root=str(tmp_path))
+    resources = {"io_manager": LakeIOManager(lake=lake), "lake": lake}
+    assert materialize([value_asset(ROWS)], resources).success
+    with pytest.raises(Exception, match="has the format delta"):
+        materialize([value_asset("a text")], resources)
+
+
+def test_values_of_all_formats_are_one_session(tmp_path: Path) -> None:
+    Lake.create(tmp_path)
+    lake = LakeResource(root=str(tmp_path))
+    resources = {"io_manager": LakeIOManager(lake=lake), "lake": lake}
+
+    @dg.asset
+    def table() -> pa.Table:
+        return ROWS
+
+    @dg.asset
+    def cube() -> xr.Dataset:
+        return xr.Dataset({"v": ("x", [1.0, 2.0])})
+
+    @dg.asset(metadata={"lake/key": "id"})
+    def records(table: pa.Table) -> dg.Output[collections.abc.Iterator]:  # type: ignore[type-arg]
+        return dg.Output(iter(table.to_pylist()))
+
+    @dg.asset
+    def note(table: pa.Table) -> str:
+        return f"{table.num_rows} rows"
+
+    before = len(list(lake.open().log()))
+    assert testing.materialize([table, cube, records, note], resources=resources).success
+    assert len(list(lake.open().log())) == before + 1
+    formats = {path: record.format for path, record in lake.open().at().datasets().items()}
+    assert formats == {
+        "tables/cube": "icechunk",
+        "tables/note": "note",
+        "tables/records": "pool",
+        "tables/table": "delta",
+    }
