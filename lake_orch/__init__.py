@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dagster_shared.libraries import DagsterLibraryRegistry
-
 from lake_core.lazy_exports import lazy_exports
 from lake_core.version import __version__
 
@@ -17,6 +15,8 @@ if TYPE_CHECKING:
     from lake_orch.automation import LakeUnpublished, lake_eager
     from lake_orch.checks import checks_first
     from lake_orch.dagster.partitions import slice_where
+    from lake_orch.dagster.step_session import StepSession
+    from lake_orch.dagster.table_handle import LakeTable
     from lake_orch.errors import (
         BatchFailed,
         CheckPending,
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from lake_orch.published_checks import lake_freshness_checks, lake_published_checks
     from lake_orch.resources import LakeResource, SparkResource
     from lake_orch.tables.data import TableSlice, TypeHandler
-    from lake_orch.tables.handle import LakeTable
-    from lake_orch.tables.step_session import StepSession
 
 __all__ = [
     "DeltaIOManager",
@@ -95,8 +93,6 @@ __all__ = [
     "__version__",
 ]
 
-DagsterLibraryRegistry.register("lake-orch", __version__, is_dagster_package=False)
-
 _export, __dir__ = lazy_exports(
     __name__,
     {
@@ -110,7 +106,7 @@ _export, __dir__ = lazy_exports(
         "LakeIOManager": ".io_managers.lake",
         "LakeOrchError": ".errors",
         "LakeResource": ".resources",
-        "LakeTable": ".tables.handle",
+        "LakeTable": ".dagster.table_handle",
         "LakeUnpublished": ".automation",
         "NotALake": ".errors",
         "NothingToRecover": ".errors",
@@ -121,7 +117,7 @@ _export, __dir__ = lazy_exports(
         "SessionAlert": ".jobs.session_sensors",
         "SessionLost": ".errors",
         "SparkResource": ".resources",
-        "StepSession": ".tables.step_session",
+        "StepSession": ".dagster.step_session",
         "TableNotEmpty": ".errors",
         "TableOwned": ".errors",
         "TableSlice": ".tables.data",

@@ -6,8 +6,6 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
-from dagster import MetadataValue
-
 from lake_orch.errors import InvalidDefinition
 
 Ownership: TypeAlias = Literal["keep", "take", "shared"]
@@ -69,11 +67,6 @@ _CUTOFF = 0.85
 T = TypeVar("T", bound=str)
 
 
-def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata without Dagster's wrappers (`MetadataValue.text("…")`)."""
-    return {name: value.value if isinstance(value, MetadataValue) else value for name, value in metadata.items()}
-
-
 def check_settings(metadata: Mapping[str, Any], format: Format, use: Use, subject: str) -> None:
     """Raise InvalidDefinition for a `lake/…` name that has no effect on what an asset or input is stored as.
 
@@ -114,7 +107,7 @@ def read_choice(metadata: Mapping[str, Any], name: str, default: T, choices: Seq
 def read_ownership(metadata: Mapping[str, Any], subject: str) -> Ownership:
     """Return `lake/owner`: what an asset does with data that another asset made. Raises InvalidDefinition."""
     default: Ownership = "keep"
-    return read_choice(plain_metadata(metadata), OWNER, default, get_args(Ownership), subject)
+    return read_choice(metadata, OWNER, default, get_args(Ownership), subject)
 
 
 def read_text(metadata: Mapping[str, Any], name: str, subject: str) -> str | None:

@@ -24,6 +24,9 @@ from lake_core.store import ObjectStore, open_store
 from lake_core.workspace import Assignment, CallNumbers, Workspace, open_workspace
 from lake_orch._dagster import StepExecutionContext
 from lake_orch.dagster.own_table import own_path, own_table
+from lake_orch.dagster.step_handlers import handlers_of_step
+from lake_orch.dagster.step_session import StepSession
+from lake_orch.dagster.table_handle import LakeTable
 from lake_orch.environment import from_environment
 from lake_orch.errors import NotALake, OtherLake
 from lake_orch.location import checked_path
@@ -44,9 +47,6 @@ from lake_orch.runs.run_session import (
 )
 from lake_orch.runs.upstream import RunPlace, check_dependency_published
 from lake_orch.spark.resource import SparkResource
-from lake_orch.tables.data import handlers_of_step
-from lake_orch.tables.handle import LakeTable
-from lake_orch.tables.step_session import StepSession
 from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, PUBLISHER_TAG, ROOT_TAG
 
 if TYPE_CHECKING:

@@ -45,14 +45,8 @@ _ALL_OF_CORE = (
     "lake_core.workspace",
     "lake_core.spark",
 )
-_ORCH_FOUNDATION = (
-    "lake_orch.errors",
-    "lake_orch.tags",
-    "lake_orch.location",
-    "lake_orch.environment",
-    "lake_orch.definition_metadata",
-    "lake_orch._dagster",
-)
+_LANE_FOUNDATION = ("lake_orch.errors", "lake_orch.tags", "lake_orch.location", "lake_orch.definition_metadata")
+_ORCH_FOUNDATION = (*_LANE_FOUNDATION, "lake_orch.environment", "lake_orch._dagster")
 _LANE = ("lake_orch.runs", "lake_orch.assets")
 _BELOW_DAGSTER = (
     *_ORCH_FOUNDATION,

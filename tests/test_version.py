@@ -15,4 +15,5 @@ def test_the_package_is_installed_as_this_version() -> None:
 
 
 def test_dagster_lists_the_library_with_its_version() -> None:
+    assert lake_orch.LakeResource is not None  # what uses Dagster registers it
     assert DagsterLibraryRegistry.get()["lake-orch"] == lake_orch.__version__

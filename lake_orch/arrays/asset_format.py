@@ -16,7 +16,7 @@ from lake_core.icechunk.errors import RebaseFailedError, RepositoryNotFound
 from lake_core.readable import count_of, readable_bytes
 from lake_core.workspace import Workspace
 from lake_orch.arrays.data import ArraySlice, is_array, is_type_of_arrays, load, open_dataset, to_dataset
-from lake_orch.arrays.metadata import ArrayResult, array_metadata, count_chunks, preview_metadata
+from lake_orch.arrays.metadata import READING_CODE, ArrayResult, array_metadata, count_chunks, preview_metadata
 from lake_orch.arrays.owner import claim
 from lake_orch.arrays.partitioning import with_partitions
 from lake_orch.arrays.region import Region, region_of_partitions
@@ -49,6 +49,7 @@ class ArrayFormat(AssetFormat):
     """Arrays in Icechunk repositories."""
 
     format = "icechunk"
+    reading_code = READING_CODE
 
     mode: Literal["overwrite", "error", "ignore"] = "overwrite"
     preview_image: bool = True

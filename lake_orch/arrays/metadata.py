@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import xarray as xr
-from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableSchema
 
 from lake_core.icechunk import Session
 from lake_core.icechunk.change_set import ChangeSet
 from lake_core.workspace import STAGED, Receipt
 from lake_orch.arrays.image import picture
 from lake_orch.arrays.settings import SNAPSHOT
+from lake_orch.assets.description import Column, ColumnSchema, Markdown
+from lake_orch.assets.report import read_with
 from lake_orch.location import table_name
-from lake_orch.runs.observations import read_with
 from lake_orch.tables.preview import PREVIEW
-from lake_orch.tags import READ_WITH
 from lake_pipes.metadata import PATH, SKIPPED, receipt_metadata
+
+READING_CODE = "xarray.open_zarr(lake.at('{commit}').icechunk('{path}').readonly_session('main').store)"
+"""Python code that reads a dataset as of a commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def array_metadata(
     return {
         **(receipt_metadata(receipt) if receipt is not None else {}),
         **({} if staged else {SNAPSHOT: session.snapshot_id}),
-        **({READ_WITH: read_with(receipt.commit, path, "icechunk")} if receipt is not None and receipt.commit else {}),
+        **read_with(None if receipt is None else receipt.commit, path, READING_CODE),
         **({SKIPPED: True} if result.skipped else {}),
         **{name: value for name, value in values.items() if value is not None},
         "dagster/column_schema": variable_schema(dataset),
@@ -94,15 +96,15 @@ def array_metadata(
     }
 
 
-def variable_schema(dataset: xr.Dataset) -> TableSchema:
+def variable_schema(dataset: xr.Dataset) -> ColumnSchema:
     """Describe variables as the columns of a schema: type with dimensions, `long_name`, chunks, units."""
-    return TableSchema(
-        columns=[
-            TableColumn(
+    return ColumnSchema(
+        [
+            Column(
                 name=str(name),
                 type=f"{_type(variable)}[{', '.join(map(str, variable.dims))}]",
                 description=_text(variable.attrs.get("long_name")),
-                constraints=TableColumnConstraints(other=_notes(variable, is_coordinate=name in dataset.coords)),
+                other=_notes(variable, is_coordinate=name in dataset.coords),
             )
             for name, variable in (*dataset.data_vars.items(), *dataset.coords.items())
         ]
@@ -113,7 +115,7 @@ def preview_metadata(dataset: xr.Dataset, variable: str | None = None) -> dict[s
     """Return metadata with a picture of a variable, by default the first. Return {} if no variable can be drawn."""
     try:
         image = picture(dataset, variable)
-        return {} if image is None else {PREVIEW: MetadataValue.md(f"{image[0]}\n\n{image[1]}")}
+        return {} if image is None else {PREVIEW: Markdown(f"{image[0]}\n\n{image[1]}")}
     except Exception as error:
         # The arrays are committed, so a failed preview must not fail the step.
         return {PREVIEW: f"these arrays cannot be shown: {error}"[:300]}

@@ -17,7 +17,6 @@ from lake_orch.definition_metadata import (
     TIMESTAMP,
     Ownership,
     check_settings,
-    plain_metadata,
     read_choice,
     read_names,
     read_ownership,
@@ -76,7 +75,6 @@ class ArraySettings:
         mode: ArrayWriteMode = "overwrite",
     ) -> ArraySettings:
         """Read an output's definition metadata. `mode` is the default. Raises InvalidDefinition."""
-        metadata = plain_metadata(metadata)
         check_settings(metadata, "icechunk", "output", subject)
         implied: ArrayWriteMode = "append" if APPEND_DIM in metadata else mode
         settings = cls(
@@ -122,7 +120,6 @@ class ArrayInputSettings:
     @classmethod
     def parse(cls, metadata: Mapping[str, Any], subject: str) -> ArrayInputSettings:
         """Read an input's metadata. Raises InvalidDefinition."""
-        metadata = plain_metadata(metadata)
         check_settings(metadata, "icechunk", "input", subject)
         timestamp = metadata.get(TIMESTAMP)
         if isinstance(timestamp, str):

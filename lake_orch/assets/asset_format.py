@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeV
 from lake_core.backoff import Backoff
 from lake_core.dataset import UnknownFormat
 from lake_core.lake.errors import DatasetNotFound
+from lake_orch.assets.description import AssetPath
 from lake_orch.assets.partitions import Partitions
 from lake_orch.definition_metadata import MODE
 from lake_orch.errors import InvalidDefinition
@@ -61,8 +62,8 @@ class AssetOutput:
     """The keys of mapped steps and dynamic outputs, which are below the path of the asset."""
     owner: Owner | None = None
     """The asset, as the owner of what it writes. None for an output of an op."""
-    upstream: Sequence[Any] = ()
-    """The keys of the assets that it depends on, as the orchestrator has them."""
+    upstream: Sequence[AssetPath] = ()
+    """The keys of the assets that it depends on."""
 
     @property
     def subject(self) -> str:
@@ -108,7 +109,7 @@ class ReadingStep(Protocol):
     """What a format may ask of the orchestrator while it reads an input."""
 
     @property
-    def lineage_key(self) -> Any | None:
+    def lineage_key(self) -> AssetPath | None:
         """Return the key by which column lineage names the asset that is read, or None if nothing is tracked."""
 
     def is_staged(self) -> bool:
@@ -129,7 +130,7 @@ class Written:
     summary: str
     """A line for the log, without the name of the output."""
     metadata: Mapping[str, Any]
-    """The output metadata."""
+    """The output metadata: numbers, texts and the values of `lake_orch.assets.description`."""
     data_version: str
     """What differs where the data differs: not for an attempt that an earlier one made already."""
     warnings: Sequence[str] = ()
@@ -185,6 +186,8 @@ class AssetFormat(ABC):
 
     format: ClassVar[str]
     """The name of its `DatasetFormat`."""
+    reading_code: ClassVar[str] = "lake.at('{commit}').open('{path}')"
+    """Python code that reads a dataset as of a commit, for whoever looks at its metadata."""
 
     @classmethod
     def replaces(cls, metadata: Mapping[str, Any], mode: str) -> bool:

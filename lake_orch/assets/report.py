@@ -1,8 +1,17 @@
-"""Lines for the log about writes."""
+"""What is said of writes, in the log and in metadata."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from lake_core.workspace import STAGED, Receipt
+from lake_orch.assets.description import Markdown
+from lake_orch.tags import READ_WITH
+
+
+def read_with(commit: str | None, path: str, code: str) -> dict[str, Any]:
+    """Return Python code that reads a dataset as of a commit, as metadata. Empty if nothing is published."""
+    return {} if commit is None else {READ_WITH: Markdown(f"`{code.format(commit=commit[:12], path=path)}`")}
 
 
 def describe_write(size: str, url: str, version: str, receipt: Receipt | None, *, skipped: bool) -> str:

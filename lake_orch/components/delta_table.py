@@ -19,9 +19,11 @@ from lake_orch.components.row_checks import RowCheck, evaluate
 from lake_orch.components.scaffolding import scaffolds
 from lake_orch.components.sql_engine import input_type, partition_parameters, run_query
 from lake_orch.components.sql_query import Query, parse_query
+from lake_orch.dagster.metadata import plain_metadata
+from lake_orch.dagster.step_handlers import handlers_of_step
 from lake_orch.errors import InvalidDefinition
 from lake_orch.spark.type_name import arrow_type_of
-from lake_orch.tables.data import HANDLERS, TypeHandler, handlers_of_step, to_rows
+from lake_orch.tables.data import HANDLERS, TypeHandler, to_rows
 from lake_orch.tables.settings import PREVIEW_ROWS, TableSettings
 
 
@@ -163,7 +165,7 @@ class DeltaTableComponent(DatasetComponent):
             raise InvalidDefinition(
                 f"{self._subject} is skippable, which has no effect here, because {reason}: leave it out"
             )
-        TableSettings.parse(self.asset.key.path, metadata, self._subject)
+        TableSettings.parse(self.asset.key.path, plain_metadata(metadata), self._subject)
         if self.asset.partitions_def is not None and "partition_expr" not in metadata:
             raise InvalidDefinition(
                 f"{self._subject} is partitioned: give partition_expr, the column that the partitions stand for"

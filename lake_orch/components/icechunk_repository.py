@@ -13,6 +13,7 @@ from lake_orch.arrays.settings import ArraySettings
 from lake_orch.components.dataset import DatasetComponent
 from lake_orch.components.references import described, load_function
 from lake_orch.components.scaffolding import scaffolds
+from lake_orch.dagster.metadata import plain_metadata
 from lake_orch.dagster.partitions import partitions_of
 
 
@@ -85,6 +86,6 @@ class IcechunkRepositoryComponent(DatasetComponent):
         return {f"lake/{name}": getattr(self, name) for name in names}
 
     def _check(self, metadata: Mapping[str, Any]) -> None:
-        settings = ArraySettings.parse(self.asset.key.path, metadata, self._subject)
+        settings = ArraySettings.parse(self.asset.key.path, plain_metadata(metadata), self._subject)
         definition = self.asset.partitions_def
         with_partitions(settings, None if definition is None else partitions_of(definition), self._subject)

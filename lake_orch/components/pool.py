@@ -11,6 +11,7 @@ from pydantic import Field
 from lake_orch.components.dataset import DatasetComponent
 from lake_orch.components.references import described, load_function
 from lake_orch.components.scaffolding import scaffolds
+from lake_orch.dagster.metadata import plain_metadata
 from lake_orch.dagster.partitions import partitions_of
 from lake_orch.definition_metadata import missing_partition_expr
 from lake_orch.pools.key_ranges import only_dimension
@@ -81,7 +82,7 @@ class PoolComponent(DatasetComponent):
         return {f"lake/{name}": getattr(self, name) for name in names}
 
     def _check(self, metadata: Mapping[str, Any]) -> None:
-        settings = PoolSettings.parse(self.asset.key.path, metadata, self._subject)
+        settings = PoolSettings.parse(self.asset.key.path, plain_metadata(metadata), self._subject)
         if self.asset.partitions_def is None:
             return
         if settings.partition_expr is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lake_orch.assets.owner import Owner
+from lake_orch.dagster.metadata import plain_metadata
 from lake_orch.dagster.owner import owner_of_asset
 from lake_orch.definition_metadata import Ownership, read_ownership
 from lake_orch.errors import InvalidDefinition
@@ -27,4 +28,4 @@ def own_table(context: StepContext) -> tuple[Owner, Ownership] | None:
         return None
     key = context.assets_def.key
     metadata = context.assets_def.metadata_by_key.get(key, {})
-    return owner_of_asset(key, context.run), read_ownership(metadata, f"asset {key.to_user_string()}")
+    return owner_of_asset(key, context.run), read_ownership(plain_metadata(metadata), f"asset {key.to_user_string()}")

@@ -5,11 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from dagster import AssetKey, ConfigurableIOManager, DagsterRun, InputContext, OutputContext
+from dagster import ConfigurableIOManager, DagsterRun, InputContext, OutputContext
 
 from lake_core.errors import LakeError
 from lake_core.lake.errors import DatasetNotFound
 from lake_orch.assets.asset_format import FORMAT, AssetFormat, AssetInput, AssetOutput
+from lake_orch.assets.description import AssetPath
+from lake_orch.dagster.metadata import dagster_metadata
 from lake_orch.errors import InvalidDefinition
 from lake_orch.io_managers.input import check_input_published, reads_itself, request_of, type_of_each_partition
 from lake_orch.io_managers.last_run import bounds_of_read, reader_of, report_read
@@ -72,7 +74,7 @@ class DatasetIOManager(HasPlaces, ConfigurableIOManager):
         context.log.info(f"{output.subject}: {written.summary}")
         for warning in written.warnings:
             context.log.warning(f"{output.subject}: {warning}")
-        context.add_output_metadata(dict(written.metadata))
+        context.add_output_metadata(dagster_metadata(written.metadata))
         set_data_version(context, written.data_version)
 
     def load_input(self, context: InputContext) -> Any:
@@ -128,8 +130,8 @@ class _Step:
         self._context, self._lake, self._request = context, lake, request
 
     @property
-    def lineage_key(self) -> AssetKey | None:
-        return self._context.asset_key if self._context.has_asset_key else None
+    def lineage_key(self) -> AssetPath | None:
+        return tuple(self._context.asset_key.path) if self._context.has_asset_key else None
 
     def is_staged(self) -> bool:
         step = self._context.step_context

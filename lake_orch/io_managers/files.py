@@ -17,8 +17,9 @@ from lake_core.store import ObjectMeta, ObjectStore
 from lake_core.workspace import DirectWrites, Workspace
 from lake_orch.assets.asset_format import PAUSES, TRIES
 from lake_orch.assets.owner import Owner
+from lake_orch.dagster.metadata import plain_metadata
 from lake_orch.dagster.owner import owner_of_output
-from lake_orch.definition_metadata import REF, check_settings, plain_metadata, read_ownership, read_text
+from lake_orch.definition_metadata import REF, check_settings, read_ownership, read_text
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.io_managers.annotation import without_none
 from lake_orch.io_managers.file_format import EXTENSIONS, decode, encode
@@ -91,7 +92,7 @@ class FileIOManager(HasPlaces, ConfigurableIOManager):
         base = self._base(context)
         check_place(context, type(self), dict(self))
         check_settings(plain_metadata(context.definition_metadata or {}), "files", "output", name)
-        ownership = read_ownership(context.definition_metadata or {}, producer_name(context))
+        ownership = read_ownership(plain_metadata(context.definition_metadata or {}), producer_name(context))
         keys = output_partitions(context)
         owned = Files(base.stem, base.extension, base.of(keys[0]).depth_below(base) if keys else 0)
         owner = owner_of_output(context)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dagster import InputContext
 
 from lake_orch.assets.asset_format import AssetInput
+from lake_orch.dagster.metadata import plain_metadata
 from lake_orch.dagster.partitions import partitions_of
-from lake_orch.definition_metadata import plain_metadata
 from lake_orch.errors import InvalidDefinition
 from lake_orch.io_managers.annotation import type_of_each, type_of_element, without_none
 from lake_orch.io_managers.output import output_path, upstream_output

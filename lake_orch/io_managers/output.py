@@ -9,9 +9,9 @@ from dataclasses import replace
 from dagster import DagsterInvariantViolationError, DataVersion, OutputContext
 
 from lake_orch.assets.asset_format import AssetOutput
+from lake_orch.dagster.metadata import plain_metadata
 from lake_orch.dagster.owner import owner_of_output
 from lake_orch.dagster.partitions import partitions_of
-from lake_orch.definition_metadata import plain_metadata
 from lake_orch.errors import PartitionSliceError
 
 
@@ -62,7 +62,7 @@ def described_output(context: OutputContext) -> AssetOutput:
         partitions=partitions_of(context.asset_partitions_def) if context.has_asset_partitions else None,
         keys=keys,
         owner=owner_of_output(context),
-        upstream=[dep.asset_key for dep in context.asset_spec.deps] if context.has_asset_key else (),
+        upstream=[tuple(dep.asset_key.path) for dep in context.asset_spec.deps] if context.has_asset_key else (),
     )
 
 

@@ -11,7 +11,8 @@ from weakref import WeakKeyDictionary
 from dagster import GraphDefinition, JobDefinition, OpDefinition, OutputContext, ResourceDefinition
 
 from lake_orch._dagster import NodeHandle, class_of_resource, configured_defaults, nested_resources
-from lake_orch.definition_metadata import OWNER, plain_metadata
+from lake_orch.dagster.metadata import plain_metadata
+from lake_orch.definition_metadata import OWNER
 from lake_orch.errors import InvalidDefinition
 from lake_orch.io_managers.output import output_path
 from lake_orch.resources import LakeResource

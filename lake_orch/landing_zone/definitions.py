@@ -15,6 +15,7 @@ from lake_core.lake.errors import RefNotFound
 from lake_core.pool.errors import NoSuchPool
 from lake_core.readable import count_of
 from lake_core.store import open_store
+from lake_orch.dagster.metadata import plain_metadata
 from lake_orch.dagster.owner import owner_of_asset
 from lake_orch.errors import BatchOutOfTurn, InvalidDefinition
 from lake_orch.landing_zone.batch import LandedBatch
@@ -112,7 +113,7 @@ def landing_zone_asset(
         options: The options of `@dg.asset`.
     """
     asset_key = dg.AssetKey.from_coercible(key if key is not None else zone.name)
-    metadata = options.get("metadata") or {}
+    metadata = plain_metadata(options.get("metadata") or {})
     if into == "pool":
         if schema is not None or partition_by:
             raise InvalidDefinition(

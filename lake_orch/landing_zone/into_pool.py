@@ -12,6 +12,7 @@ from lake_core.pool.ndjson import lines_of_objects, read_ndjson
 from lake_core.pool.value import Value
 from lake_core.readable import count_of
 from lake_orch.assets.owner import Owner
+from lake_orch.dagster.metadata import dagster_metadata
 from lake_orch.errors import UnsupportedData
 from lake_orch.landing_zone.batch import LandedBatch
 from lake_orch.pools.data import named_errors, rows_of
@@ -69,9 +70,10 @@ def land_in_pool(
         else f"{name}: {count_of(result.records, 'record')} in {url}"
     )
     shown = 5 if settings.preview_rows is None else settings.preview_rows
-    return pool_metadata(
+    metadata = pool_metadata(
         result, after, url=url, path=settings.path, operation="append", receipt=workspace.receipt, preview_rows=shown
     )
+    return dagster_metadata(metadata)
 
 
 def _lines(batch: LandedBatch) -> Iterator[Value]:

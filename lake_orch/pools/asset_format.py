@@ -27,7 +27,7 @@ from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr
 from lake_orch.errors import InvalidDefinition, OutsideRegion, TableNotEmpty
 from lake_orch.pools.data import PoolSlice, holds_records, is_type_of_records, load, write_objects
 from lake_orch.pools.key_ranges import ranges_of_partitions
-from lake_orch.pools.metadata import PoolResult, pool_metadata
+from lake_orch.pools.metadata import READING_CODE, PoolResult, pool_metadata
 from lake_orch.pools.owner import claim
 from lake_orch.pools.settings import SINCE, PoolInputSettings, PoolSettings, PoolWriteMode
 from lake_orch.runs.marker import SINGLE_BATCH
@@ -42,6 +42,7 @@ class PoolFormat(AssetFormat):
     """Pools of records."""
 
     format = "pool"
+    reading_code = READING_CODE
 
     mode: PoolWriteMode = "overwrite"
     preview_rows: int = 5

@@ -6,7 +6,7 @@ import collections.abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -26,9 +26,11 @@ from lake_core.pool.value import Value
 from lake_core.pool.value_batch import batches_of_values
 from lake_orch.errors import InvalidDefinition, UnsupportedData
 from lake_orch.pools.times import with_times
-from lake_orch.spark.resource import SparkResource
 from lake_orch.tables.data.handler import annotation_text
 from lake_orch.tables.rows import is_spark
+
+if TYPE_CHECKING:
+    from lake_orch.spark.resource import SparkResource
 
 _RETURNED = "an iterable of dicts, Arrow data, a pandas, polars or PySpark DataFrame, or lines of JSON as one text"
 _LOADED = (

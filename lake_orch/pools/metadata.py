@@ -8,8 +8,6 @@ from functools import reduce
 from itertools import islice
 from typing import Any
 
-from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableSchema
-
 from lake_core.pool import DataObject, Pool, Scan
 from lake_core.pool.arrow.fuse import fuse
 from lake_core.pool.arrow.shapes import Shape
@@ -22,14 +20,17 @@ from lake_core.pool.zson.formatter import format_value
 from lake_core.pool.zson.type_text import format_type
 from lake_core.readable import count_of
 from lake_core.workspace import STAGED, Receipt
+from lake_orch.assets.description import Column, ColumnSchema, Markdown
+from lake_orch.assets.report import read_with
 from lake_orch.location import table_name
 from lake_orch.pools.settings import POOL_COMMIT
-from lake_orch.runs.observations import read_with
 from lake_orch.tables.markdown import markdown_table
 from lake_orch.tables.metadata import SIZE
 from lake_orch.tables.preview import PREVIEW
-from lake_orch.tags import READ_WITH
 from lake_pipes.metadata import PATH, SKIPPED, receipt_metadata
+
+READING_CODE = "lake.at('{commit}').pool('{path}').scan().to_table()"
+"""Python code that reads a dataset as of a commit."""
 
 RECORDS_WRITTEN = "lake/records_written"
 _LARGEST = 64 << 20
@@ -96,7 +97,7 @@ def pool_metadata(
     return {
         **(receipt_metadata(receipt) if receipt is not None else {}),
         **({} if staged else {POOL_COMMIT: result.commit}),
-        **({READ_WITH: read_with(receipt.commit, path, "pool")} if receipt is not None and receipt.commit else {}),
+        **read_with(None if receipt is None else receipt.commit, path, READING_CODE),
         **({SKIPPED: True} if result.skipped else {}),
         **_preview(pool, written, preview_rows),
         "dagster/row_count": sum(each.count for each in objects),
@@ -133,7 +134,7 @@ def _shapes(pool: Pool, objects: Sequence[DataObject]) -> dict[str, Any]:
     common = fused_types((shape.type for shape in shapes), "json", round_integers=True)
     return {
         "lake/num_shapes": len(shapes),
-        "lake/shapes": MetadataValue.md(_shapes_table(shapes)),
+        "lake/shapes": Markdown(_shapes_table(shapes)),
         "dagster/column_schema": column_schema(common, pool),
     }
 
@@ -150,16 +151,16 @@ def _shapes_table(shapes: Sequence[Shape]) -> str:
     return "\n".join(lines)
 
 
-def column_schema(type: Type, pool: Pool) -> TableSchema:
+def column_schema(type: Type, pool: Pool) -> ColumnSchema:
     """Describe the fields of records as columns, with their Zed types."""
     key = pool.config.keys[0][0]
-    return TableSchema(
-        columns=[
-            TableColumn(
-                name=each.name,
-                type=format_type(each.type),
-                description="of several types" if each.type == JSON else None,
-                constraints=TableColumnConstraints(other=["key of the pool"] if each.name == key else []),
+    return ColumnSchema(
+        [
+            Column(
+                each.name,
+                format_type(each.type),
+                "of several types" if each.type == JSON else None,
+                other=["key of the pool"] if each.name == key else [],
             )
             for each in fields_of(type)
         ]
@@ -173,7 +174,7 @@ def _preview(pool: Pool, objects: Sequence[DataObject], most: int) -> dict[str, 
     try:
         smallest = min(objects, key=lambda each: each.size)
         values = list(islice(Scan(pool.store, pool.config, [smallest], KeyRange()).values(), most))
-        return {PREVIEW: MetadataValue.md(markdown_table(fuse(encode_values(values), conflicts="json"), most))}
+        return {PREVIEW: Markdown(markdown_table(fuse(encode_values(values), conflicts="json"), most))}
     except Exception as error:
         # The records are committed, so a failed preview must not fail the step.
         return {PREVIEW: f"these records cannot be shown: {error}"[:300]}

@@ -13,7 +13,6 @@ from lake_orch.definition_metadata import (
     REF,
     Ownership,
     check_settings,
-    plain_metadata,
     read_choice,
     read_names,
     read_ownership,
@@ -63,7 +62,6 @@ class PoolSettings:
         mode: PoolWriteMode = "overwrite",
     ) -> PoolSettings:
         """Read an output's definition metadata. `mode` is the default. Raises InvalidDefinition."""
-        metadata = plain_metadata(metadata)
         check_settings(metadata, "pool", "output", subject)
         partition_expr = metadata.get(PARTITION_EXPR)
         if not isinstance(partition_expr, str | None):
@@ -107,7 +105,6 @@ class PoolInputSettings:
     @classmethod
     def parse(cls, metadata: Mapping[str, Any], subject: str) -> PoolInputSettings:
         """Read an input's metadata. Raises InvalidDefinition."""
-        metadata = plain_metadata(metadata)
         check_settings(metadata, "pool", "input", subject)
         since = metadata.get(SINCE)
         if since not in (None, LAST_RUN):

@@ -23,8 +23,11 @@ from dagster import (
 
 from lake_core.workspace import PUBLISHED
 from lake_orch._dagster import AssetObservationData, DagsterEventBatchMetadata
+from lake_orch.assets.asset_format import asset_format_class, asset_formats
+from lake_orch.assets.report import read_with
+from lake_orch.dagster.metadata import dagster_metadata
 from lake_orch.runs.gate import runs_of
-from lake_orch.tags import PARTITION_ROWS, READ_WITH, SESSION_TAG, VERSION
+from lake_orch.tags import PARTITION_ROWS, SESSION_TAG, VERSION
 from lake_pipes.metadata import BRANCH, COMMIT, PATH, ROWS_WRITTEN, STATE
 
 if TYPE_CHECKING:
@@ -58,9 +61,7 @@ class Materialized:
         metadata: dict[str, Any] = {STATE: PUBLISHED}
         if isinstance(path, str):
             metadata |= {VERSION: published.versions[path]} if path in published.versions else {}
-            metadata |= (
-                {READ_WITH: read_with(published.commit, path, formats[path])} if formats.get(path) in _READ_WITH else {}
-            )
+            metadata |= _read_with(published.commit, path, formats.get(path))
         metadata |= {name: self.metadata[name] for name in (ROWS_WRITTEN, PARTITION_ROWS) if name in self.metadata}
         metadata |= {BRANCH: branch, COMMIT: published.commit, SESSION_TAG: session} | (
             {} if path is None else {PATH: path}
@@ -68,17 +69,11 @@ class Materialized:
         return AssetObservation(self.key, partition=self.partition, metadata=metadata)
 
 
-_READ_WITH = {
-    "delta": "lake.at('{commit}').delta('{path}').to_arrow()",
-    "icechunk": "xarray.open_zarr(lake.at('{commit}').icechunk('{path}').readonly_session('main').store)",
-    "pool": "lake.at('{commit}').pool('{path}').scan().to_table()",
-}
-"""Python code that reads a dataset as of a commit, by format."""
-
-
-def read_with(commit: str, path: str, format: str) -> MetadataValue[Any]:
-    """Return Python code that reads a dataset as of a commit."""
-    return MetadataValue.md(f"`{_READ_WITH[format].format(commit=commit[:12], path=path)}`")
+def _read_with(commit: str, path: str, format: str | None) -> dict[str, Any]:
+    """Return code that reads a dataset as of a commit. Empty for a format that assets are not stored in."""
+    if format is None or format not in asset_formats():
+        return {}
+    return dagster_metadata(read_with(commit, path, asset_format_class(format).reading_code))
 
 
 def report_published(instance: DagsterInstance, lake: Lake, session: RunSession, published: Published) -> None:

@@ -1,4 +1,4 @@
-"""Column lineage of a step's Spark output, as Dagster's `dagster/column_lineage` metadata.
+"""Column lineage of a step's Spark output, as `dagster/column_lineage` metadata.
 
     frame = tracked(read_delta(spark, table), asset_key)            # where an input is loaded
     metadata |= lineage_metadata(output, upstream_asset_keys)       # where an output is stored
@@ -9,20 +9,21 @@ assembled structs), it has no edges: declare them in the asset's metadata.
 """
 
 import hashlib
+import json
 import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from dagster import AssetKey, MetadataValue, TableColumn, TableColumnDep, TableColumnLineage, TableRecord, TableSchema
+from lake_orch.assets.description import AssetPath, ColumnLineage, Records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _LOG = logging.getLogger(__name__)
-_SCHEMA = TableSchema(columns=[TableColumn("column"), TableColumn("from asset"), TableColumn("from column")])
+_COLUMNS = ("column", "from asset", "from column")
 
 
-def tracked(df: "DataFrame", asset_key: AssetKey) -> "DataFrame":
+def tracked(df: "DataFrame", asset_key: AssetPath) -> "DataFrame":
     """Return the same rows, labeled with an asset's key for the lineage of columns that are computed from them.
 
     The label does not make reading slower.
@@ -32,7 +33,7 @@ def tracked(df: "DataFrame", asset_key: AssetKey) -> "DataFrame":
     return marked(df, _mark(asset_key))
 
 
-def column_lineage(df: "DataFrame", upstream: Iterable[AssetKey]) -> TableColumnLineage | None:
+def column_lineage(df: "DataFrame", upstream: Iterable[AssetPath]) -> ColumnLineage | None:
     """Find the columns of upstream assets, loaded by way of `tracked`, from which the DataFrame's columns are computed.
 
     Return None if no lineage is known. Spark analyzes the DataFrame and runs no job. Errors are ignored: a step must
@@ -50,29 +51,29 @@ def column_lineage(df: "DataFrame", upstream: Iterable[AssetKey]) -> TableColumn
         _LOG.debug("no column lineage: %s", error)
         return None
     deps = {
-        column: [TableColumnDep(asset_key=keys[mark], column_name=name) for mark, name in sorted(sources)]
+        column: [(keys[mark], name) for mark, name in sorted(sources)]
         for column, sources in (origins or {}).items()
         if sources and all(mark in keys for mark, _ in sources)
     }
-    return TableColumnLineage(deps_by_column=deps) if deps else None
+    return ColumnLineage(deps) if deps else None
 
 
-def lineage_metadata(df: "DataFrame", upstream: Iterable[AssetKey]) -> dict[str, Any]:
+def lineage_metadata(df: "DataFrame", upstream: Iterable[AssetPath]) -> dict[str, Any]:
     """Return `column_lineage` as output metadata, and as a table, which every UI shows. Empty if nothing is known."""
     return described(column_lineage(df, upstream))
 
 
-def described(lineage: TableColumnLineage | None) -> dict[str, Any]:
+def described(lineage: ColumnLineage | None) -> dict[str, Any]:
     """Describe lineage as output metadata, and as a table, which every UI shows. Empty if there is none."""
-    if lineage is None or not lineage.deps_by_column:
+    if lineage is None or not lineage.sources:
         return {}
     records = [
-        TableRecord({"column": column, "from asset": dep.asset_key.to_user_string(), "from column": dep.column_name})
-        for column, deps in lineage.deps_by_column.items()
-        for dep in deps
+        {"column": column, "from asset": "/".join(key), "from column": name}
+        for column, sources in lineage.sources.items()
+        for key, name in sources
     ]
-    return {"dagster/column_lineage": lineage, "lake/column_lineage": MetadataValue.table(records, _SCHEMA)}
+    return {"dagster/column_lineage": lineage, "lake/column_lineage": Records(_COLUMNS, records)}
 
 
-def _mark(key: AssetKey) -> str:
-    return f"asset_{hashlib.sha256(key.to_string().encode()).hexdigest()[:24]}"
+def _mark(key: AssetPath) -> str:
+    return f"asset_{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]}"

@@ -22,14 +22,14 @@ from lake_orch.assets.asset_format import (
     ReadOnce,
     Written,
 )
+from lake_orch.assets.description import AssetPath
 from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr
 from lake_orch.errors import InvalidDefinition
 from lake_orch.runs.marker import SINGLE_BATCH
 from lake_orch.spark.column_lineage import described
 from lake_orch.tables.data import TableSlice, TypeHandler, load, to_rows
 from lake_orch.tables.data.registry import HANDLERS, can_read_again, handler_of, handler_of_annotation
-from lake_orch.tables.handle import outcome
-from lake_orch.tables.metadata import write_metadata
+from lake_orch.tables.metadata import READING_CODE, outcome, write_metadata
 from lake_orch.tables.partition_slice import slice_where
 from lake_orch.tables.preview import preview_metadata
 from lake_orch.tables.rows import Rows
@@ -58,6 +58,7 @@ class TableFormat(AssetFormat):
     """Delta tables."""
 
     format = "delta"
+    reading_code = READING_CODE
 
     mode: TableWriteMode = "overwrite"
     schema_mode: SchemaModeSetting = "none"
@@ -200,7 +201,7 @@ class TableRead(AssetRead):
 
     def __init__(self, request: AssetInput, settings: InputSettings, format: TableFormat) -> None:
         self._request, self._settings, self._format = request, settings, format
-        self._lineage_key: Any | None = None
+        self._lineage_key: AssetPath | None = None
         self.ref = settings.ref
         self.options = settings.moment
         self.pins_state = bool(settings.moment)

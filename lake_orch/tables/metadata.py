@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dagster import TableColumn, TableColumnConstraints, TableConstraints, TableSchema
-
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.expression import InvalidExpression, columns, parse_predicate
+from lake_core.readable import count_of, readable_bytes
 from lake_core.workspace import STAGED, Receipt
+from lake_orch.assets.description import Column, ColumnSchema
+from lake_orch.assets.report import read_with
 from lake_orch.location import table_name
-from lake_orch.runs.observations import read_with
 from lake_orch.spark.type_name import spark_type_name
 from lake_orch.tables.definition import comment_of, generation_of
 from lake_orch.tables.settings import TableSettings
 from lake_orch.tables.state import TableState, table_state
-from lake_orch.tags import PARTITION_ROWS, READ_WITH, VERSION
+from lake_orch.tags import PARTITION_ROWS, VERSION
 from lake_pipes.metadata import PATH, ROWS_WRITTEN, SKIPPED, receipt_metadata
+
+READING_CODE = "lake.at('{commit}').delta('{path}').to_arrow()"
+"""Python code that reads a dataset as of a commit."""
 
 SIZE = "dagster/size_bytes"
 """The size of the table. Dagster shows it as the asset's storage, in a readable unit."""
@@ -62,7 +65,7 @@ def write_metadata(
     return {
         **(receipt_metadata(receipt) if receipt is not None else {}),
         **({} if staged else {VERSION: max((result.version for result in results), default=table.version)}),
-        **({READ_WITH: read_with(receipt.commit, path, "delta")} if receipt is not None and receipt.commit else {}),
+        **read_with(None if receipt is None else receipt.commit, path, READING_CODE),
         **({SKIPPED: True} if results and all(result.skipped for result in results) else {}),
         **(preview or {}),
         **{name: count for name, count in counts.items() if count is not None},
@@ -73,7 +76,20 @@ def write_metadata(
     }
 
 
-def column_schema(table: DeltaTable, settings: TableSettings | None = None) -> TableSchema:
+def outcome(result: OperationResult, url: str, receipt: Receipt | None) -> str:
+    """Describe the result of a write for a log. It names only versions that readers will see."""
+    staged = receipt is not None and receipt.state == STAGED
+    if result.skipped:
+        target = url if staged else f"{url} in version {result.version}"
+        return f"an earlier attempt committed it to {target}: nothing written"
+    size = "" if result.bytes is None else f" ({readable_bytes(result.bytes)})"
+    rows = "rows" if result.rows is None else count_of(result.rows, "row")
+    if receipt is not None and staged:
+        return f"{rows}{size} staged for {url}, to be published with session {receipt.session}"
+    return f"{rows}{size} to {url}, version {result.version}"
+
+
+def column_schema(table: DeltaTable, settings: TableSettings | None = None) -> ColumnSchema:
     """Describe a table's columns for the UI: Spark SQL types, comments, constraints, declared tags and uniqueness."""
     declared = {column.name.lower(): column for column in settings.columns} if settings else {}
     of_column, of_table = _checks(table)
@@ -87,19 +103,17 @@ def column_schema(table: DeltaTable, settings: TableSettings | None = None) -> T
         if child.name in table.metadata.partition_columns:
             other.append("partitions the table")
         table_columns.append(
-            TableColumn(
+            Column(
                 name=child.name,
                 type=spark_type_name(child.type),
                 description=comment_of(child),
-                constraints=TableColumnConstraints(
-                    nullable=child.nullable,
-                    unique=bool(declaration and declaration.unique),
-                    other=list(dict.fromkeys(other)),
-                ),
+                nullable=child.nullable,
+                unique=bool(declaration and declaration.unique),
+                other=list(dict.fromkeys(other)),
                 tags=dict(declaration.tags) if declaration else {},
             )
         )
-    return TableSchema(columns=table_columns, constraints=TableConstraints(other=of_table) if of_table else None)
+    return ColumnSchema(table_columns, of_table)
 
 
 def _checks(table: DeltaTable) -> tuple[dict[str, list[str]], list[str]]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from dagster import MetadataValue
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.scan import open_data_files, plan_scan
+from lake_orch.assets.description import Markdown
 from lake_orch.tables.markdown import markdown_table
 from lake_orch.tables.rows import Rows
 
@@ -31,7 +31,7 @@ def preview_metadata(rows: Rows, table: DeltaTable, where: str | None, most: int
         head = rows.head(most)
         if head is None:
             head = _head_of_file(table, where)
-        return {PREVIEW: MetadataValue.md(markdown_table(head, most))} if head is not None and len(head) else {}
+        return {PREVIEW: Markdown(markdown_table(head, most))} if head is not None and len(head) else {}
     except Exception as error:
         # The rows are committed, so a failed preview must not fail the step.
         return {PREVIEW: f"these rows cannot be shown: {error}"[:300]}

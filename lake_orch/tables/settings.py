@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 import pyarrow as pa
-from dagster import TableColumnLineage, TableSchema
 
 from lake_core.delta.commit_time import Instant
+from lake_orch.assets.description import ColumnLineage, ColumnSchema
 from lake_orch.definition_metadata import (
     COLUMNS,
     MODE,
@@ -18,7 +18,6 @@ from lake_orch.definition_metadata import (
     TIMESTAMP,
     Ownership,
     check_settings,
-    plain_metadata,
     read_choice,
     read_names,
     read_ownership,
@@ -93,7 +92,7 @@ class TableSettings:
     schema: pa.Schema | None = None
     """The schema that the rows are cast to."""
     columns: tuple[DeclaredColumn, ...] = ()
-    column_lineage: TableColumnLineage | None = None
+    column_lineage: ColumnLineage | None = None
     preview_rows: int | None = None
 
     @classmethod
@@ -108,7 +107,6 @@ class TableSettings:
         naive_timestamps: NaiveTimestamps = "refuse",
     ) -> TableSettings:
         """Read an output's definition metadata. The options are the defaults. Raises InvalidDefinition."""
-        metadata = plain_metadata(metadata)
         check_settings(metadata, "delta", "output", subject)
         mode = mode_of(metadata, mode, subject)
         if mode == "merge" and schema_mode == "fill":
@@ -192,7 +190,6 @@ class InputSettings:
     @classmethod
     def parse(cls, metadata: Mapping[str, Any], subject: str) -> InputSettings:
         """Read an input's metadata. Raises InvalidDefinition."""
-        metadata = plain_metadata(metadata)
         check_settings(metadata, "delta", "input", subject)
         version = metadata.get(VERSION)
         if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
@@ -217,7 +214,7 @@ class InputSettings:
 
 def append_schema_mode(metadata: Mapping[str, Any], subject: str) -> Literal["none", "fill", "merge"]:
     """Read the schema mode of an append from metadata. Raises InvalidDefinition."""
-    mode = _schema_mode(plain_metadata(metadata), "none", subject)
+    mode = _schema_mode(metadata, "none", subject)
     if mode == "overwrite":
         raise InvalidDefinition(f"{SCHEMA_MODE} of {subject} is 'overwrite', but its rows are appended: use 'merge'")
     return mode or "none"
@@ -258,7 +255,7 @@ def _columns(metadata: Mapping[str, Any], subject: str) -> tuple[DeclaredColumn,
     value = metadata.get(COLUMN_SCHEMA)
     if value is None:
         return ()
-    if not isinstance(value, TableSchema):
+    if not isinstance(value, ColumnSchema):
         raise InvalidDefinition(f"{COLUMN_SCHEMA} of {subject} is a {type(value).__name__}: use a dagster.TableSchema")
     columns = []
     for column in value.columns:
@@ -266,24 +263,23 @@ def _columns(metadata: Mapping[str, Any], subject: str) -> tuple[DeclaredColumn,
             kind = arrow_type_of(column.type)
         except ValueError as error:
             raise InvalidDefinition(f"column {column.name!r} in {COLUMN_SCHEMA} of {subject}: {error}") from None
-        rules = column.constraints
         columns.append(
             DeclaredColumn(
                 column.name,
                 kind,
-                rules.nullable,
+                column.nullable,
                 column.description,
-                rules.unique,
-                tuple(rules.other),
-                dict(column.tags or {}),
+                column.unique,
+                tuple(column.other),
+                column.tags,
             )
         )
     return tuple(columns)
 
 
-def _lineage(metadata: Mapping[str, Any], subject: str) -> TableColumnLineage | None:
+def _lineage(metadata: Mapping[str, Any], subject: str) -> ColumnLineage | None:
     value = metadata.get(COLUMN_LINEAGE)
-    if value is not None and not isinstance(value, TableColumnLineage):
+    if value is not None and not isinstance(value, ColumnLineage):
         raise InvalidDefinition(
             f"{COLUMN_LINEAGE} of {subject} is a {type(value).__name__}: use a dagster.TableColumnLineage"
         )

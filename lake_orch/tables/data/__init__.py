@@ -5,15 +5,12 @@ Only libraries that are already imported are used.
 
 from lake_orch.tables.data.handler import TableSlice, TypeHandler
 from lake_orch.tables.data.registry import HANDLERS, handler_of_annotation, load, to_rows
-from lake_orch.tables.data.step_handlers import HasTypeHandlers, handlers_of_step
 
 __all__ = [
     "HANDLERS",
-    "HasTypeHandlers",
     "TableSlice",
     "TypeHandler",
     "handler_of_annotation",
-    "handlers_of_step",
     "load",
     "to_rows",
 ]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dagster import AssetKey
-
+from lake_orch.assets.description import AssetPath
 from lake_orch.errors import UnsupportedData
 from lake_orch.tables.data.arrow_dataset import ArrowDatasets
 from lake_orch.tables.data.arrow_rows import ArrowReaders, ArrowTables
@@ -77,7 +76,7 @@ def load(
     name: str,
     handlers: Sequence[TypeHandler] = HANDLERS,
     *,
-    asset_key: AssetKey | None = None,
+    asset_key: AssetPath | None = None,
 ) -> Any:
     """Read rows as the type that a parameter is annotated with.
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from dagster import AssetKey, TableColumnLineage
 
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.conform import convert_exactly, plain
 from lake_core.delta.operations.write import Write
 from lake_core.expression import InvalidExpression, evaluate, parse_predicate
 from lake_core.txn import Txn
+from lake_orch.assets.description import AssetPath, ColumnLineage
 from lake_orch.errors import DefinitionMismatch, InvalidDefinition
 from lake_orch.spark.type_name import spark_type_name
 from lake_orch.tables.rows.partition_guard import PartitionGuard
@@ -122,11 +122,11 @@ class ArrowRows:
         """Return the first rows of a table, or None for a stream, which can be read only once."""
         return self.data.slice(0, count) if isinstance(self.data, pa.Table) else None
 
-    def tracked_as(self, asset_key: AssetKey) -> ArrowRows:
+    def tracked_as(self, asset_key: AssetPath) -> ArrowRows:
         """Return the same rows: Arrow data carries no lineage."""
         return self
 
-    def column_lineage(self, upstream: Iterable[AssetKey]) -> TableColumnLineage | None:
+    def column_lineage(self, upstream: Iterable[AssetPath]) -> ColumnLineage | None:
         """Return None: Arrow data carries no lineage."""
         return None
 

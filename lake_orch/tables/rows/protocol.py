@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import pyarrow as pa
-from dagster import AssetKey, TableColumnLineage
 
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.operations.write import Write
 from lake_core.txn import Txn
+from lake_orch.assets.description import AssetPath, ColumnLineage
 from lake_orch.tables.rows.partition_guard import PartitionGuard
 
 if TYPE_CHECKING:
@@ -88,10 +88,10 @@ class Rows(Protocol):
     def head(self, count: int) -> pa.Table | None:
         """Return the first rows, or None for rows that can be read only once."""
 
-    def tracked_as(self, asset_key: AssetKey) -> Self:
+    def tracked_as(self, asset_key: AssetPath) -> Self:
         """Label the rows with an asset's key for the lineage of what is computed from them."""
 
-    def column_lineage(self, upstream: Iterable[AssetKey]) -> TableColumnLineage | None:
+    def column_lineage(self, upstream: Iterable[AssetPath]) -> ColumnLineage | None:
         """Return the columns of upstream assets that the columns are computed from, or None if unknown."""
 
     def broken(self, conditions: Sequence[RowCondition]) -> tuple[int, list[BrokenRows]]:

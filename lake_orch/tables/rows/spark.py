@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
-from dagster import AssetKey, TableColumnLineage
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -21,6 +20,7 @@ from lake_core.spark.predicate import to_column
 from lake_core.spark.runner import run_in
 from lake_core.spark.write import arrow_schema, write_files
 from lake_core.txn import Txn
+from lake_orch.assets.description import AssetPath, ColumnLineage
 from lake_orch.spark.column_lineage import column_lineage, tracked
 from lake_orch.tables.rows.partition_guard import PartitionGuard
 from lake_orch.tables.rows.protocol import BrokenRows, RowCondition
@@ -96,11 +96,11 @@ class SparkRows:
         """Return None: reading the first rows would compute them again."""
         return None
 
-    def tracked_as(self, asset_key: AssetKey) -> SparkRows:
+    def tracked_as(self, asset_key: AssetPath) -> SparkRows:
         """Return the rows with an asset's key in their plan, which `column_lineage` finds again."""
         return SparkRows(tracked(self.data, asset_key))
 
-    def column_lineage(self, upstream: Iterable[AssetKey]) -> TableColumnLineage | None:
+    def column_lineage(self, upstream: Iterable[AssetPath]) -> ColumnLineage | None:
         """Return the columns of upstream assets from which Spark's plan computes each column, or None if unknown."""
         return column_lineage(self.data, upstream)
 

@@ -12,9 +12,9 @@ from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
 from lake_core.store import ObjectStore
 from lake_core.workspace import Workspace
+from lake_orch.dagster.table_handle import LakeTable, Log
 from lake_orch.location import checked_path
 from lake_orch.tables.data import TypeHandler
-from lake_orch.tables.handle import LakeTable, Log
 from lake_pipes.metadata import receipt_metadata
 
 if TYPE_CHECKING:

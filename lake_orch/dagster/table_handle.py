@@ -10,16 +10,16 @@ import pyarrow as pa
 
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import TableNotFound
-from lake_core.readable import count_of, readable_bytes
 from lake_core.txn import Txn
-from lake_core.workspace import STAGED, Receipt, Workspace
+from lake_core.workspace import Receipt, Workspace
 from lake_orch.assets.owner import Owner
+from lake_orch.dagster.metadata import dagster_metadata
 from lake_orch.definition_metadata import Ownership
 from lake_orch.errors import BatchFailed
 from lake_orch.runs.marker import SINGLE_BATCH
 from lake_orch.tables.data import TypeHandler, to_rows
 from lake_orch.tables.merge_settings import MergeSettings
-from lake_orch.tables.metadata import write_metadata
+from lake_orch.tables.metadata import outcome, write_metadata
 from lake_orch.tables.rows.partition_guard import PartitionGuard
 from lake_orch.tables.settings import TableSettings, TableWriteMode
 from lake_orch.tables.writer import TableWriter, final_result
@@ -142,7 +142,7 @@ class LakeTable:
 
         It is for `dg.MaterializeResult(metadata=table.metadata())`.
         """
-        return write_metadata(
+        metadata = write_metadata(
             self._results,
             self.open(),
             url=self.url,
@@ -150,6 +150,7 @@ class LakeTable:
             one_partition=self._one_partition,
             receipt=self._receipt,
         )
+        return dagster_metadata(metadata)
 
     def _write(
         self,
@@ -186,16 +187,3 @@ class LakeTable:
         self._results.append(result)
         self._log.info(f"batch {batch}: {outcome(result, self.url, self._receipt)}")
         return result
-
-
-def outcome(result: OperationResult, url: str, receipt: Receipt | None) -> str:
-    """Describe the result of a write for a log. It names only versions that readers will see."""
-    staged = receipt is not None and receipt.state == STAGED
-    if result.skipped:
-        target = url if staged else f"{url} in version {result.version}"
-        return f"an earlier attempt committed it to {target}: nothing written"
-    size = "" if result.bytes is None else f" ({readable_bytes(result.bytes)})"
-    rows = "rows" if result.rows is None else count_of(result.rows, "row")
-    if receipt is not None and staged:
-        return f"{rows}{size} staged for {url}, to be published with session {receipt.session}"
-    return f"{rows}{size} to {url}, version {result.version}"
