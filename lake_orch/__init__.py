@@ -12,11 +12,12 @@ from lake_core.lazy_exports import lazy_exports
 from lake_core.version import __version__
 
 if TYPE_CHECKING:
+    from lake_orch.assets.tables.data import TableSlice, TypeHandler
     from lake_orch.automation import LakeUnpublished, lake_eager
     from lake_orch.checks import checks_first
     from lake_orch.dagster.partitions import slice_where
-    from lake_orch.dagster.step_session import StepSession
-    from lake_orch.dagster.table_handle import LakeTable
+    from lake_orch.dagster.step.session import StepSession
+    from lake_orch.dagster.step.table_handle import LakeTable
     from lake_orch.errors import (
         BatchFailed,
         CheckPending,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from lake_orch.jobs.session_sensors import SessionAlert, lake_session_reaper, lake_session_sensors
     from lake_orch.published_checks import lake_freshness_checks, lake_published_checks
     from lake_orch.resources import LakeResource, SparkResource
-    from lake_orch.tables.data import TableSlice, TypeHandler
 
 __all__ = [
     "DeltaIOManager",
@@ -106,7 +106,7 @@ _export, __dir__ = lazy_exports(
         "LakeIOManager": ".io_managers.lake",
         "LakeOrchError": ".errors",
         "LakeResource": ".resources",
-        "LakeTable": ".dagster.table_handle",
+        "LakeTable": ".dagster.step.table_handle",
         "LakeUnpublished": ".automation",
         "NotALake": ".errors",
         "NothingToRecover": ".errors",
@@ -117,11 +117,11 @@ _export, __dir__ = lazy_exports(
         "SessionAlert": ".jobs.session_sensors",
         "SessionLost": ".errors",
         "SparkResource": ".resources",
-        "StepSession": ".dagster.step_session",
+        "StepSession": ".dagster.step.session",
         "TableNotEmpty": ".errors",
         "TableOwned": ".errors",
-        "TableSlice": ".tables.data",
-        "TypeHandler": ".tables.data",
+        "TableSlice": ".assets.tables.data",
+        "TypeHandler": ".assets.tables.data",
         "UnsupportedData": ".errors",
         "checks_first": ".checks",
         "lake_backfill_sensor": ".jobs.backfill",

@@ -12,9 +12,9 @@ import dagster as dg
 
 from lake_core.errors import LakeError
 from lake_orch._dagster import AssetGraphView, AssetKeyPartitionKey, resources_of_asset
+from lake_orch.dagster.runs.visibility import LakeBranch, unseen
 from lake_orch.errors import InvalidDefinition
 from lake_orch.jobs.resource_of_run import find_lake, key_of_lake
-from lake_orch.runs.visibility import LakeBranch, unseen
 
 _branches: WeakKeyDictionary[AssetGraphView, dict[int, LakeBranch]] = WeakKeyDictionary()
 """The branches that an evaluation has looked up, by the definition of the resource."""

@@ -21,9 +21,9 @@ from dagster import ConfigurableResource
 from pydantic import Field
 
 from lake_orch._dagster import DagsterExecutionInterruptedError, DagsterPipesExecutionError
+from lake_orch.dagster.runs.attempt import Attempt, StepContext, partition_keys
 from lake_orch.errors import InvalidDefinition
 from lake_orch.resources import LakeResource
-from lake_orch.runs.attempt import Attempt, StepContext, partition_keys
 from lake_pipes import EXTRAS, STORAGE_OPTIONS
 
 _SECRET_SETTING = re.compile(r"(secret|password|passwd|token|access\.key|account\.key|sas)", re.IGNORECASE)

@@ -13,11 +13,17 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 
 from lake_orch._dagster import is_valid_cron_string
+from lake_orch.dagster.runs.published_state import (
+    FRESHNESS_CHECK,
+    FRESHNESS_PARAMS,
+    PUBLISHED_CHECK,
+    Freshness,
+    PublishedCheck,
+)
+from lake_orch.dagster.runs.run_session import session_of
+from lake_orch.dagster.runs.visibility import LakeBranch
 from lake_orch.errors import InvalidDefinition
 from lake_orch.resources import LakeResource
-from lake_orch.runs.published_state import FRESHNESS_CHECK, FRESHNESS_PARAMS, PUBLISHED_CHECK, Freshness, PublishedCheck
-from lake_orch.runs.run_session import session_of
-from lake_orch.runs.visibility import LakeBranch
 
 CheckedAsset: TypeAlias = dg.AssetsDefinition | dg.SourceAsset | dg.AssetSpec | dg.AssetKey | str | Sequence[str]
 

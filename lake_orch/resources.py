@@ -23,17 +23,10 @@ from lake_core.lake.state.state_store import StateStore
 from lake_core.store import ObjectStore, open_store
 from lake_core.workspace import Assignment, CallNumbers, Workspace, open_workspace
 from lake_orch._dagster import StepExecutionContext
-from lake_orch.dagster.own_table import own_path, own_table
-from lake_orch.dagster.step_handlers import handlers_of_step
-from lake_orch.dagster.step_session import StepSession
-from lake_orch.dagster.table_handle import LakeTable
-from lake_orch.environment import from_environment
-from lake_orch.errors import NotALake, OtherLake
-from lake_orch.location import checked_path
-from lake_orch.runs.attempt import Attempt, RunOfStep, StepContext, current_step, partition_keys
-from lake_orch.runs.gathering import BACKFILL_TAG, gathering_branch
-from lake_orch.runs.reading import pinned, reads_of, recorder
-from lake_orch.runs.run_session import (
+from lake_orch.dagster.runs.attempt import Attempt, RunOfStep, StepContext, current_step, partition_keys
+from lake_orch.dagster.runs.gathering import BACKFILL_TAG, gathering_branch
+from lake_orch.dagster.runs.reading import pinned, reads_of, recorder
+from lake_orch.dagster.runs.run_session import (
     Gate,
     PublishScope,
     RunSession,
@@ -45,8 +38,15 @@ from lake_orch.runs.run_session import (
     publisher_of_parent,
     scope_of,
 )
-from lake_orch.runs.upstream import RunPlace, check_dependency_published
-from lake_orch.spark.resource import SparkResource
+from lake_orch.dagster.runs.upstream import RunPlace, check_dependency_published
+from lake_orch.dagster.spark_resource import SparkResource
+from lake_orch.dagster.step.own_table import own_path, own_table
+from lake_orch.dagster.step.session import StepSession
+from lake_orch.dagster.step.table_handle import LakeTable
+from lake_orch.dagster.step.type_handlers import handlers_of_step
+from lake_orch.environment import from_environment
+from lake_orch.errors import NotALake, OtherLake
+from lake_orch.location import checked_path
 from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, PUBLISHER_TAG, ROOT_TAG
 
 if TYPE_CHECKING:
@@ -577,8 +577,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         if not is_in_lake(stored, session, self.open() if self.is_lake() else None, self.root):
             return
 
-        from lake_orch.runs.publishing import publish_session
-        from lake_orch.runs.steps import StepStates
+        from lake_orch.dagster.runs.publishing import publish_session
+        from lake_orch.dagster.runs.steps import StepStates
 
         if StepStates(instance, session.id).unfinished():
             return

@@ -13,13 +13,13 @@ from typing import Any
 import dagster as dg
 
 from lake_core.errors import LakeError
+from lake_orch.dagster.runs.gate import runs_of
+from lake_orch.dagster.runs.published_state import evaluate_again
+from lake_orch.dagster.runs.publishing import publish_session
+from lake_orch.dagster.runs.run_session import EXPIRY, Gate, RunSession, session_id
+from lake_orch.dagster.runs.unpublished import advice_after, report_unpublished
 from lake_orch.jobs.resource_of_run import find_lake
 from lake_orch.resources import LakeResource
-from lake_orch.runs.gate import runs_of
-from lake_orch.runs.published_state import evaluate_again
-from lake_orch.runs.publishing import publish_session
-from lake_orch.runs.run_session import EXPIRY, Gate, RunSession, session_id
-from lake_orch.runs.unpublished import advice_after, report_unpublished
 from lake_orch.tags import GATE_TAG, HELD_GATE_TAG, PUBLISHER_TAG, ROOT_TAG
 
 __all__ = ["execute_in_process", "materialize"]

@@ -45,20 +45,18 @@ _ALL_OF_CORE = (
     "lake_core.workspace",
     "lake_core.spark",
 )
-_LANE_FOUNDATION = ("lake_orch.errors", "lake_orch.tags", "lake_orch.location", "lake_orch.definition_metadata")
-_ORCH_FOUNDATION = (*_LANE_FOUNDATION, "lake_orch.environment", "lake_orch._dagster")
-_LANE = ("lake_orch.runs", "lake_orch.assets")
-_BELOW_DAGSTER = (
-    *_ORCH_FOUNDATION,
-    "lake_pipes",
+_LANE_FOUNDATION = (
+    *("lake_orch.errors", "lake_orch.tags", "lake_orch.location", "lake_orch.definition_metadata"),
     "lake_orch.spark",
-    "lake_orch.runs",
-    "lake_orch.assets",
-    "lake_orch.tables",
-    "lake_orch.arrays",
-    "lake_orch.pools",
 )
-_BELOW_RESOURCES = (*_BELOW_DAGSTER, "lake_orch.dagster")
+_FORMATS_OF_ASSETS = ("lake_orch.assets.tables", "lake_orch.assets.arrays", "lake_orch.assets.pools")
+_LANE = ("lake_orch.assets", *_FORMATS_OF_ASSETS, "lake_orch.runs")
+"""What knows no orchestrator."""
+_BELOW_RESOURCES = (
+    *_LANE_FOUNDATION,
+    *_LANE,
+    *("lake_orch.environment", "lake_orch._dagster", "lake_orch.dagster", "lake_pipes"),
+)
 _ABOVE_RESOURCES = (*_ALL_OF_CORE, *_BELOW_RESOURCES, "lake_orch.resources")
 _DEFINITIONS = (
     *("lake_orch.errors", "lake_orch.resources", "lake_orch.io_managers", "lake_orch.jobs"),
@@ -125,7 +123,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "lake_core.version",
         "lake_core.lazy_exports",
         *_DEFINITIONS,
-        "lake_orch.tables",
+        "lake_orch.assets.tables",
         "lake_orch.dagster",
     ),  # the names that users write
     "lake_orch.errors": ("lake_core.errors",),
@@ -134,20 +132,24 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_orch.location": ("lake_orch.errors",),
     "lake_orch.environment": ("lake_orch.errors",),
     "lake_orch.definition_metadata": ("lake_orch.errors",),
-    "lake_orch.spark": (*_ALL_OF_CORE, "lake_orch.errors"),
-    "lake_orch.runs": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes"),
-    "lake_orch.assets": (*_ALL_OF_CORE, *_ORCH_FOUNDATION),
-    "lake_orch.tables": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", *_LANE, "lake_orch.spark"),
-    "lake_orch.arrays": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", *_LANE, "lake_orch.tables"),
-    "lake_orch.pools": (
+    "lake_orch.spark": (*_ALL_OF_CORE, "lake_orch.errors", "lake_orch.assets"),
+    "lake_orch.runs": (*_ALL_OF_CORE, *_LANE_FOUNDATION),
+    "lake_orch.assets": (*_ALL_OF_CORE, "lake_orch.errors", "lake_orch.tags", "lake_orch.definition_metadata"),
+    "lake_orch.assets.tables": (*_ALL_OF_CORE, *_LANE_FOUNDATION, "lake_orch.assets", "lake_orch.runs", "lake_pipes"),
+    **{
+        f"lake_orch.assets.{other}": (
+            *_ALL_OF_CORE,
+            *_LANE_FOUNDATION,
+            *("lake_orch.assets", "lake_orch.assets.tables", "lake_orch.runs", "lake_pipes"),
+        )
+        for other in ("arrays", "pools")
+    },
+    "lake_orch.dagster": (
         *_ALL_OF_CORE,
-        *_ORCH_FOUNDATION,
-        "lake_pipes",
+        *_LANE_FOUNDATION,
         *_LANE,
-        "lake_orch.spark",
-        "lake_orch.tables",
+        *("lake_orch.environment", "lake_orch._dagster", "lake_pipes", "lake_core.version"),
     ),
-    "lake_orch.dagster": (*_ALL_OF_CORE, *_BELOW_DAGSTER),
     "lake_orch.resources": (*_ALL_OF_CORE, *_BELOW_RESOURCES),
     "lake_orch.io_managers": _ABOVE_RESOURCES,
     "lake_orch.jobs": _ABOVE_RESOURCES,
@@ -167,15 +169,22 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "lake_core",
         "lake_orch",
         *_DEFINITIONS,
-        "lake_orch.tables",
+        "lake_orch.assets.tables",
         "lake_orch.testing",
     ),
 }
 """What each layer may import of ours, besides itself."""
 
+_OF_DAGSTER = tuple(
+    layer for layer in MAY_IMPORT if layer.startswith("lake_orch.") and layer not in (*_LANE, *_LANE_FOUNDATION)
+)
+
 THIRD_PARTY_OF: dict[str, tuple[str, ...]] = {
-    "pyspark": ("lake_core.spark", "lake_orch.spark", "lake_orch.tables", "lake_orch.components", "example_pipelines"),
-    "dagster": ("lake_orch", "example_pipelines"),
+    "pyspark": (
+        *("lake_core.spark", "lake_orch.spark", "lake_orch.assets.tables"),
+        *("lake_orch.components", "lake_orch.dagster", "example_pipelines"),
+    ),
+    "dagster": (*_OF_DAGSTER, "example_pipelines"),
 }
 """Heavy libraries, and the only layers that may import them: those whose names begin so."""
 
@@ -334,7 +343,7 @@ def test_no_modules_import_one_another_in_a_circle() -> None:
 
 def test_no_folders_of_a_layer_import_one_another() -> None:
     graph = imported_folders()
-    assert "lake_orch.tables.rows" in graph["lake_orch.tables"]
+    assert "lake_orch.assets.tables.rows" in graph["lake_orch.assets.tables"]
     for outer, inner in FOLDERS_THAT_IMPORT_BOTH_WAYS:
         assert inner in graph[outer], f"{outer} and {inner} no longer import one another: take them off the list"
         assert outer in graph[inner], f"{outer} and {inner} no longer import one another: take them off the list"

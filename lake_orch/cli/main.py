@@ -10,11 +10,11 @@ import click
 from lake_core.cli.context import CONFLICT, FAILED, OptionsFirst, command, parse_options, storage_option
 from lake_core.lake.errors import Conflict
 from lake_orch.cli.context import OrchContext
+from lake_orch.dagster.runs.gate import runs_of
+from lake_orch.dagster.runs.recovery import recover, recover_all, recoverable
+from lake_orch.dagster.runs.run_session import Gate
 from lake_orch.jobs.backfill import merge_backfills
 from lake_orch.jobs.session_sensors import reap
-from lake_orch.runs.gate import runs_of
-from lake_orch.runs.recovery import recover, recover_all, recoverable
-from lake_orch.runs.run_session import Gate
 
 
 @click.group(cls=OptionsFirst, context_settings={"help_option_names": ["-h", "--help"]})

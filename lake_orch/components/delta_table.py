@@ -13,6 +13,8 @@ import dagster as dg
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from lake_orch.assets.tables.data import HANDLERS, TypeHandler, to_rows
+from lake_orch.assets.tables.settings import PREVIEW_ROWS, TableSettings
 from lake_orch.components.dataset import DatasetComponent, DatasetInput
 from lake_orch.components.references import described, load_function
 from lake_orch.components.row_checks import RowCheck, evaluate
@@ -20,11 +22,9 @@ from lake_orch.components.scaffolding import scaffolds
 from lake_orch.components.sql_engine import input_type, partition_parameters, run_query
 from lake_orch.components.sql_query import Query, parse_query
 from lake_orch.dagster.metadata import plain_metadata
-from lake_orch.dagster.step_handlers import handlers_of_step
+from lake_orch.dagster.step.type_handlers import handlers_of_step
 from lake_orch.errors import InvalidDefinition
 from lake_orch.spark.type_name import arrow_type_of
-from lake_orch.tables.data import HANDLERS, TypeHandler, to_rows
-from lake_orch.tables.settings import PREVIEW_ROWS, TableSettings
 
 
 class TableColumn(dg.Model, dg.Resolvable):

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import dagster as dg
 from pydantic import Field
 
-from lake_orch.arrays.partitioning import with_partitions
-from lake_orch.arrays.settings import ArraySettings
+from lake_orch.assets.arrays.partitioning import with_partitions
+from lake_orch.assets.arrays.settings import ArraySettings
 from lake_orch.components.dataset import DatasetComponent
 from lake_orch.components.references import described, load_function
 from lake_orch.components.scaffolding import scaffolds

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 import dagster as dg
 from pydantic import Field
 
+from lake_orch.assets.pools.key_ranges import only_dimension
+from lake_orch.assets.pools.settings import PoolSettings
 from lake_orch.components.dataset import DatasetComponent
 from lake_orch.components.references import described, load_function
 from lake_orch.components.scaffolding import scaffolds
 from lake_orch.dagster.metadata import plain_metadata
 from lake_orch.dagster.partitions import partitions_of
 from lake_orch.definition_metadata import missing_partition_expr
-from lake_orch.pools.key_ranges import only_dimension
-from lake_orch.pools.settings import PoolSettings
 
 
 @dg.scaffold_with(

@@ -10,10 +10,10 @@ import dagster as dg
 from pydantic import Field
 
 from lake_core.readable import count_of
+from lake_orch.assets.tables.markdown import ROWS, markdown_table
+from lake_orch.assets.tables.rows import BrokenRows, RowCondition, Rows
 from lake_orch.components.references import described
 from lake_orch.errors import InvalidDefinition
-from lake_orch.tables.markdown import ROWS, markdown_table
-from lake_orch.tables.rows import BrokenRows, RowCondition, Rows
 
 
 class RowCheck(dg.Model, dg.Resolvable):

@@ -9,8 +9,8 @@ from typing import Any
 import dagster as dg
 
 from lake_orch.components.sql_query import Engine, Query
+from lake_orch.dagster.spark_resource import SparkResource
 from lake_orch.errors import InvalidDefinition
-from lake_orch.spark.resource import SparkResource
 
 _PACKAGE: Mapping[Engine, str] = {"spark": "pyspark", "duckdb": "duckdb"}
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from dagster import MultiPartitionsDefinition, PartitionsDefinition, TimeWindowPartitionsDefinition
 
 from lake_orch.assets.partitions import Dimension, PartitionExpr, Partitions, TimeWindow
-from lake_orch.tables import partition_slice
+from lake_orch.assets.tables import partition_slice
 
 
 def partitions_of(definition: PartitionsDefinition) -> Partitions:

@@ -12,6 +12,8 @@ from lake_core.lake.errors import DatasetNotFound
 from lake_orch.assets.asset_format import FORMAT, AssetFormat, AssetInput, AssetOutput
 from lake_orch.assets.description import AssetPath
 from lake_orch.dagster.metadata import dagster_metadata
+from lake_orch.dagster.runs.attempt import RunOfStep, run_of, step_of
+from lake_orch.dagster.runs.run_session import from_tags
 from lake_orch.errors import InvalidDefinition
 from lake_orch.io_managers.input import check_input_published, reads_itself, request_of, type_of_each_partition
 from lake_orch.io_managers.last_run import bounds_of_read, reader_of, report_read
@@ -22,8 +24,6 @@ from lake_orch.io_managers.place import HasPlaces, Place, check_place
 from lake_orch.io_managers.retry import write_with_retries
 from lake_orch.location import table_path
 from lake_orch.resources import LakeResource
-from lake_orch.runs.attempt import RunOfStep, run_of, step_of
-from lake_orch.runs.run_session import from_tags
 
 
 class DatasetIOManager(HasPlaces, ConfigurableIOManager):

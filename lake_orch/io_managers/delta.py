@@ -6,11 +6,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from lake_orch.assets.asset_format import AssetInput, AssetOutput
-from lake_orch.dagster.step_handlers import HasTypeHandlers
+from lake_orch.assets.tables.asset_format import TableFormat
+from lake_orch.dagster.runs.attempt import RunOfStep
+from lake_orch.dagster.step.type_handlers import HasTypeHandlers
 from lake_orch.io_managers.dataset import DatasetIOManager
 from lake_orch.resources import SparkResource
-from lake_orch.runs.attempt import RunOfStep
-from lake_orch.tables.asset_format import TableFormat
 
 
 class DeltaIOManager(HasTypeHandlers, DatasetIOManager):

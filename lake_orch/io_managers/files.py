@@ -19,6 +19,7 @@ from lake_orch.assets.asset_format import PAUSES, TRIES
 from lake_orch.assets.owner import Owner
 from lake_orch.dagster.metadata import plain_metadata
 from lake_orch.dagster.owner import owner_of_output
+from lake_orch.dagster.runs.attempt import run_of, step_of
 from lake_orch.definition_metadata import REF, check_settings, read_ownership, read_text
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.io_managers.annotation import without_none
@@ -31,7 +32,6 @@ from lake_orch.io_managers.place import HasPlaces, Place, check_place
 from lake_orch.io_managers.retry import write_with_retries
 from lake_orch.location import PATH_METADATA, checked_path
 from lake_orch.resources import LakeResource
-from lake_orch.runs.attempt import run_of, step_of
 from lake_pipes.metadata import PATH, receipt_metadata
 
 ALLOW_MISSING = "allow_missing_partitions"

@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from lake_orch.arrays.asset_format import ArrayFormat
+from lake_orch.assets.arrays.asset_format import ArrayFormat
 from lake_orch.assets.asset_format import AssetInput, AssetOutput
+from lake_orch.dagster.runs.attempt import RunOfStep
 from lake_orch.io_managers.dataset import DatasetIOManager
-from lake_orch.runs.attempt import RunOfStep
 
 
 class IcechunkIOManager(DatasetIOManager):

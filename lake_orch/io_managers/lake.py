@@ -15,12 +15,12 @@ from lake_orch.assets.asset_format import (
     asset_format_class,
     asset_formats,
 )
-from lake_orch.dagster.step_handlers import HasTypeHandlers
+from lake_orch.dagster.runs.attempt import RunOfStep
+from lake_orch.dagster.step.type_handlers import HasTypeHandlers
 from lake_orch.definition_metadata import read_choice
 from lake_orch.errors import UnsupportedData
 from lake_orch.io_managers.dataset import DatasetIOManager
 from lake_orch.resources import SparkResource
-from lake_orch.runs.attempt import RunOfStep
 
 _FIRST = "delta"
 """The format that is asked first, because most assets are tables, and others import more."""

@@ -20,9 +20,9 @@ from dagster import (
     InputContext,
 )
 
+from lake_orch.assets.pools.settings import LAST_RUN, POOL_COMMIT, SINCE
+from lake_orch.dagster.runs.lineage import step_lineage
 from lake_orch.errors import InvalidDefinition
-from lake_orch.pools.settings import LAST_RUN, POOL_COMMIT, SINCE
-from lake_orch.runs.lineage import step_lineage
 
 READER, SINCE_COMMIT = "lake/read_by", "lake/since_commit"
 _BEGINNING = "the beginning"

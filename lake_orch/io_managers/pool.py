@@ -6,10 +6,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from lake_orch.assets.asset_format import AssetInput, AssetOutput
+from lake_orch.assets.pools.asset_format import PoolFormat
+from lake_orch.dagster.runs.attempt import RunOfStep
 from lake_orch.io_managers.dataset import DatasetIOManager
-from lake_orch.pools.asset_format import PoolFormat
 from lake_orch.resources import SparkResource
-from lake_orch.runs.attempt import RunOfStep
 
 
 class PoolIOManager(DatasetIOManager):

@@ -18,9 +18,9 @@ from lake_core.delta.errors import ConcurrentModification
 from lake_core.lake.errors import Conflict, SessionClosed, SessionNotFound
 from lake_core.workspace import Workspace
 from lake_orch.assets.asset_format import ReadOnce
+from lake_orch.dagster.runs.attempt import Attempt
+from lake_orch.dagster.runs.gate import check_step_gate
 from lake_orch.resources import LakeResource
-from lake_orch.runs.attempt import Attempt
-from lake_orch.runs.gate import check_step_gate
 
 T = TypeVar("T")
 

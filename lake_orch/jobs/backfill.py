@@ -10,8 +10,8 @@ from lake_core.lake import Lake
 from lake_core.lake.errors import Conflict, NothingToApply
 from lake_core.readable import count_of
 from lake_orch._dagster import BulkActionStatus
+from lake_orch.dagster.runs.gathering import BACKFILL_TAG, PREFIX, last_of
 from lake_orch.resources import LakeResource
-from lake_orch.runs.gathering import BACKFILL_TAG, PREFIX, last_of
 
 _COMPLETED = (BulkActionStatus.COMPLETED, BulkActionStatus.COMPLETED_SUCCESS, BulkActionStatus.COMPLETED_FAILED)
 _ENDED = (*_COMPLETED, BulkActionStatus.FAILED, BulkActionStatus.CANCELED)

@@ -22,16 +22,16 @@ from dagster import (
 from lake_core.lake import Lake
 from lake_core.lake.refs.session_record import SessionRecord
 from lake_orch._dagster import EngineEventData, ExecutionPlan, PlanOrchestrationContext, RetryMode, StepDependencyConfig
+from lake_orch.dagster.runs.gate import failed_checks
+from lake_orch.dagster.runs.kept_session import completed_session
+from lake_orch.dagster.runs.published_state import evaluate_again
+from lake_orch.dagster.runs.publishing import check_steps, publish_session, published_metadata
+from lake_orch.dagster.runs.run_session import PublishScope, RunSession, open_run_session, scope_of
+from lake_orch.dagster.runs.steps import StepStates
+from lake_orch.dagster.runs.unpublished import advice_after, unpublished_message, unpublished_metadata
 from lake_orch.errors import InvalidDefinition, StepsLeftOut
 from lake_orch.jobs.resource_of_run import lake_of_run
 from lake_orch.resources import LakeResource
-from lake_orch.runs.gate import failed_checks
-from lake_orch.runs.kept_session import completed_session
-from lake_orch.runs.published_state import evaluate_again
-from lake_orch.runs.publishing import check_steps, publish_session, published_metadata
-from lake_orch.runs.run_session import PublishScope, RunSession, open_run_session, scope_of
-from lake_orch.runs.steps import StepStates
-from lake_orch.runs.unpublished import advice_after, unpublished_message, unpublished_metadata
 from lake_orch.tags import SESSION_TAG
 
 _LOG = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from typing import Any
 
 import dagster as dg
 
+from lake_orch.dagster.runs.run_session import Gate, PublishScope
 from lake_orch.jobs.executor import lake_executor, with_sessions
-from lake_orch.runs.run_session import Gate, PublishScope
 from lake_orch.tags import BRANCH_TAG, JOB_GATE_TAG, JOB_SCOPE_TAG
 
 

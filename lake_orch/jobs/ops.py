@@ -11,11 +11,11 @@ import dagster as dg
 from pydantic import Field
 
 from lake_core.lake.errors import NothingToApply
+from lake_orch.dagster.runs.publishing import publish_session, published_metadata
+from lake_orch.dagster.runs.recovery import recover, recover_all
+from lake_orch.dagster.runs.run_session import RunSession, gate_named, open_run_session, session_of
 from lake_orch.errors import GateFailed, InvalidDefinition
 from lake_orch.resources import LakeResource
-from lake_orch.runs.publishing import publish_session, published_metadata
-from lake_orch.runs.recovery import recover, recover_all
-from lake_orch.runs.run_session import RunSession, gate_named, open_run_session, session_of
 from lake_orch.tags import EPOCH_TAG, SESSION_TAG
 from lake_pipes.metadata import BRANCH, COMMIT
 

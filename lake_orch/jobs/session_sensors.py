@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 import dagster as dg
 
 from lake_core.lake.errors import SessionNotFound
+from lake_orch.dagster.runs.publishing import publish_session
+from lake_orch.dagster.runs.recovery import SessionOutcome, settle, settle_session
+from lake_orch.dagster.runs.run_session import from_tags
 from lake_orch.resources import LakeResource
-from lake_orch.runs.publishing import publish_session
-from lake_orch.runs.recovery import SessionOutcome, settle, settle_session
-from lake_orch.runs.run_session import from_tags
 from lake_orch.tags import ROOT_TAG
 
 _STATUSES = {

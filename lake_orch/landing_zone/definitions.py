@@ -15,6 +15,8 @@ from lake_core.lake.errors import RefNotFound
 from lake_core.pool.errors import NoSuchPool
 from lake_core.readable import count_of
 from lake_core.store import open_store
+from lake_orch.assets.pools.settings import POOL_COMMIT, PoolSettings
+from lake_orch.assets.tables.settings import append_schema_mode
 from lake_orch.dagster.metadata import plain_metadata
 from lake_orch.dagster.owner import owner_of_asset
 from lake_orch.errors import BatchOutOfTurn, InvalidDefinition
@@ -23,9 +25,7 @@ from lake_orch.landing_zone.into_pool import land_in_pool, last_batch
 from lake_orch.landing_zone.ledger import BatchRecord, LandingDiff, Ledger
 from lake_orch.landing_zone.zone import LandingZone
 from lake_orch.location import checked_path, table_path
-from lake_orch.pools.settings import POOL_COMMIT, PoolSettings
 from lake_orch.resources import LakeResource
-from lake_orch.tables.settings import append_schema_mode
 
 ZONE_TAG, BATCH_TAG = "lake/landing_zone", "lake/landing_batch"
 LEDGER_TAG = ".dagster/lake_landing_ledger"

@@ -12,16 +12,16 @@ from lake_core.pool.ndjson import lines_of_objects, read_ndjson
 from lake_core.pool.value import Value
 from lake_core.readable import count_of
 from lake_orch.assets.owner import Owner
+from lake_orch.assets.pools.data import named_errors, rows_of
+from lake_orch.assets.pools.metadata import PoolResult, pool_metadata
+from lake_orch.assets.pools.owner import claim
+from lake_orch.assets.pools.settings import PoolSettings
+from lake_orch.assets.pools.times import with_times
 from lake_orch.dagster.metadata import dagster_metadata
+from lake_orch.dagster.runs.attempt import Attempt, partition_keys
 from lake_orch.errors import UnsupportedData
 from lake_orch.landing_zone.batch import LandedBatch
-from lake_orch.pools.data import named_errors, rows_of
-from lake_orch.pools.metadata import PoolResult, pool_metadata
-from lake_orch.pools.owner import claim
-from lake_orch.pools.settings import PoolSettings
-from lake_orch.pools.times import with_times
 from lake_orch.resources import LakeResource, StepContext
-from lake_orch.runs.attempt import Attempt, partition_keys
 
 
 def last_batch(lake: LakeResource, path: str, app_id: str, ref: str | None) -> int | None:

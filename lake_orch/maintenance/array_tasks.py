@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lake_orch.arrays.settings import SNAPSHOT
+from lake_orch.assets.arrays.settings import SNAPSHOT
 from lake_orch.maintenance.health import ArrayHealth, array_health
 from lake_orch.maintenance.tasks import Task, TaskContext, rewrite_in_lake, until_undisturbed
 from lake_pipes.metadata import COMMIT

@@ -9,6 +9,7 @@ import dagster as dg
 from lake_core.delta.errors import TableNotFound
 from lake_core.pool.errors import NoSuchPool
 from lake_core.readable import readable_bytes
+from lake_orch.dagster.runs.attempt import RunOfStep
 from lake_orch.maintenance.health import (
     ArrayHealth,
     Health,
@@ -20,7 +21,6 @@ from lake_orch.maintenance.health import (
 )
 from lake_orch.maintenance.target import SMALL_FILE, MaintenanceTarget, TargetFormat
 from lake_orch.resources import LakeResource
-from lake_orch.runs.attempt import RunOfStep
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 import dagster as dg
 
+from lake_orch.dagster.spark_resource import SparkResource
 from lake_orch.errors import InvalidDefinition
 from lake_orch.jobs.session_sensors import Alert, lake_session_reaper
 from lake_orch.maintenance.array_tasks import ARRAY_TASKS, collect_repository
@@ -22,7 +23,6 @@ from lake_orch.maintenance.target import (
 )
 from lake_orch.maintenance.tasks import TABLE_TASKS, SparkCollector, Task, TaskContext, garbage_collection
 from lake_orch.resources import LakeResource
-from lake_orch.spark.resource import SparkResource
 
 __all__ = ["TASKS", "MaintenanceConfig", "MaintenanceTarget", "lake_maintenance"]
 

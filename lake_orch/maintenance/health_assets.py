@@ -5,11 +5,11 @@ from typing import Any
 
 import dagster as dg
 
-from lake_orch.arrays.settings import SNAPSHOT
+from lake_orch.assets.arrays.settings import SNAPSHOT
+from lake_orch.assets.pools.settings import POOL_COMMIT
 from lake_orch.maintenance.checks import HealthLimits, check_results, check_specs, measure
 from lake_orch.maintenance.health import ArrayHealth, Health, PoolHealth, TableHealth
 from lake_orch.maintenance.target import KIND, MaintenanceTarget, TargetFormat
-from lake_orch.pools.settings import POOL_COMMIT
 from lake_orch.resources import LakeResource
 from lake_orch.tags import VERSION
 from lake_pipes.metadata import PATH

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lake_core.pool.errors import DeleteConflict
+from lake_orch.assets.pools.settings import POOL_COMMIT
 from lake_orch.maintenance.health import PoolHealth, pool_health
 from lake_orch.maintenance.tasks import Task, TaskContext, rewrite_in_lake, until_undisturbed
-from lake_orch.pools.settings import POOL_COMMIT
 from lake_pipes.metadata import COMMIT
 
 

@@ -15,10 +15,10 @@ from lake_core.delta.operations.vacuum import VacuumResult
 from lake_core.delta.result import OperationResult
 from lake_core.lake.errors import Conflict
 from lake_core.lake.session.write_session import WriteSession
+from lake_orch.dagster.spark_resource import SparkResource
 from lake_orch.maintenance.health import table_health
 from lake_orch.maintenance.target import MaintenanceConfig, MaintenanceTarget
 from lake_orch.resources import LakeResource
-from lake_orch.spark.resource import SparkResource
 from lake_orch.tags import VERSION
 from lake_pipes.metadata import COMMIT
 

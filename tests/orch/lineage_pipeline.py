@@ -6,7 +6,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from lake_orch.runs.lineage import step_lineage
+from lake_orch.dagster.runs.lineage import step_lineage
 
 
 def folder() -> Path:

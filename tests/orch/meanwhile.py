@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from lake_core.workspace import Workspace
 from lake_orch import LakeResource
-from lake_orch.runs.attempt import Attempt
+from lake_orch.dagster.runs.attempt import Attempt
 
 MEANWHILE: list[Callable[[], object]] = []
 """What happens the next times that a workspace is opened, each once, in a thread of its own."""

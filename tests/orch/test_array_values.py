@@ -19,7 +19,7 @@ import zarr
 
 from lake_core.icechunk import Repository
 from lake_orch import IcechunkIOManager, LakeResource
-from lake_orch.arrays.settings import ENCODINGS
+from lake_orch.assets.arrays.settings import ENCODINGS
 from lake_orch.errors import RegionMismatch, UnsupportedData
 
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-03-01")

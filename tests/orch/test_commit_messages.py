@@ -8,7 +8,7 @@ import pytest
 
 from lake_core import Lake
 from lake_orch import DeltaIOManager, LakeResource
-from lake_orch.runs.title import named_job, title_of
+from lake_orch.dagster.runs.title import named_job, title_of
 
 _KEYS = frozenset({dg.AssetKey("revenue"), dg.AssetKey(["raw", "orders"])})
 

@@ -18,10 +18,10 @@ from pydantic import ValidationError
 
 from lake_core import Lake
 from lake_orch import DeltaIOManager, LakeResource, lake_eager
+from lake_orch.dagster.runs.recovery import recover
 from lake_orch.errors import NothingToRecover, SessionLost
 from lake_orch.jobs.backfill import _merge_one
 from lake_orch.pipes import LakePipesSubprocessClient
-from lake_orch.runs.recovery import recover
 from lake_orch.tags import EPOCH_TAG
 from lake_orch.testing import materialize
 from tests.orch.session_bench import ALL, Bench, of
@@ -109,7 +109,7 @@ def test_a_run_that_did_the_work_again_is_found_among_many(bench: Bench, monkeyp
     assert bench.run(reexecution_options=dg.ReexecutionOptions(run.run_id)).is_success
     for _ in range(3):
         bench.instance.create_run_for_job(bench.job().get_definition())
-    monkeypatch.setattr("lake_orch.runs.recovery._PAGE", 2)
+    monkeypatch.setattr("lake_orch.dagster.runs.recovery._PAGE", 2)
     with pytest.raises(NothingToRecover, match="duplicate"):
         recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
 

@@ -18,10 +18,10 @@ import zarr
 from lake_core import Lake
 from lake_core.icechunk import Repository, Session
 from lake_orch import IcechunkIOManager, InvalidDefinition, LakeResource, OutsideRegion, RegionMismatch
-from lake_orch.arrays.image import picture
-from lake_orch.arrays.partitioning import with_partitions
-from lake_orch.arrays.region import region_of_partitions
-from lake_orch.arrays.settings import ArraySettings
+from lake_orch.assets.arrays.image import picture
+from lake_orch.assets.arrays.partitioning import with_partitions
+from lake_orch.assets.arrays.region import region_of_partitions
+from lake_orch.assets.arrays.settings import ArraySettings
 from lake_orch.dagster.partitions import partitions_of
 from lake_orch.errors import PartitionSliceError, TableNotEmpty, TableOwned, UnsupportedData
 

@@ -63,3 +63,12 @@ def test_a_step_that_writes_and_reads_a_table_imports_no_pandas(tmp_path: Path, 
     # PyArrow imports it at the first `pa.array`, `pa.scalar` or `Schema.empty_table`: 0.2 s in each step.
     unused = tuple(name for name in _UNUSED if not name.startswith("dagster"))
     assert imported(_STEPS.format(root=str(tmp_path / "lake"), lake=lake), unused) == []
+
+
+@pytest.mark.parametrize("module", ["assets.tables", "assets.arrays", "assets.pools"])
+def test_the_lane_of_a_format_imports_no_orchestrator(module: str) -> None:
+    assert imported(f"import lake_orch.{module}.asset_format", ("dagster", "dagster_shared")) == []
+
+
+def test_runs_import_no_orchestrator() -> None:
+    assert imported("import lake_orch.runs.run", ("dagster", "dagster_shared")) == []

@@ -22,8 +22,8 @@ from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import DataFileMissing
 from lake_orch import DeltaIOManager, InvalidDefinition, LakeResource, TableSlice, TypeHandler, UnsupportedData
-from lake_orch.tables.data import load, to_rows
-from lake_orch.tables.state import table_state
+from lake_orch.assets.tables.data import load, to_rows
+from lake_orch.assets.tables.state import table_state
 
 DAY, NOON, NOON_UTC = date(2024, 1, 1), datetime(2024, 1, 1, 12), datetime(2024, 1, 1, 12, tzinfo=UTC)
 WIDE = pl.List(pl.Struct({"x": pl.Int128}))
@@ -323,7 +323,8 @@ def test_a_handler_of_an_io_manager_that_a_function_makes_serves_its_steps(root:
 
 def test_libraries_that_nobody_uses_are_not_imported() -> None:
     code = (
-        "import sys, pyarrow as pa, lake_orch; from lake_orch.tables.data import to_rows, handler_of_annotation; "
+        "import sys, pyarrow as pa, lake_orch; "
+        "from lake_orch.assets.tables.data import to_rows, handler_of_annotation; "
         "to_rows(pa.table({'a': [1]}), 'x'); handler_of_annotation(pa.Table); handler_of_annotation(int); "
         "print([name for name in ('polars', 'pyspark', 'duckdb', 'zarr') if name in sys.modules])"
     )

@@ -23,8 +23,8 @@ from lake_orch import (
     TableNotEmpty,
     UnsupportedData,
 )
-from lake_orch.tables.rows.arrow import ArrowRows
-from lake_orch.tables.writer import TableWriter
+from lake_orch.assets.tables.rows.arrow import ArrowRows
+from lake_orch.assets.tables.writer import TableWriter
 
 MONTHS = dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2025-01-01")
 SINGLE_RUN = dg.BackfillPolicy.single_run()

@@ -16,7 +16,7 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import InProcessWorkspaceLoadTarget
 
-from lake_orch.runs.lineage import step_lineage
+from lake_orch.dagster.runs.lineage import step_lineage
 from tests.orch import lineage_pipeline
 
 FROM_FAILURE = ReexecutionStrategy.FROM_FAILURE

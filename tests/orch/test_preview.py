@@ -11,7 +11,7 @@ import pytest
 
 from lake_core import Lake
 from lake_orch import DeltaIOManager, InvalidDefinition, LakeResource
-from lake_orch.tables.markdown import markdown_table
+from lake_orch.assets.tables.markdown import markdown_table
 
 ROWS = pa.table({"id": list(range(100)), "name": [f"name {number}" for number in range(100)]})
 

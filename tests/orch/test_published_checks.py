@@ -26,7 +26,7 @@ from lake_orch import (
     lake_published_checks,
     testing,
 )
-from lake_orch.runs.recovery import recover, settle
+from lake_orch.dagster.runs.recovery import recover, settle
 from tests.orch.session_bench import Bench
 
 HOUR = timedelta(hours=1)
@@ -115,7 +115,7 @@ def age(monkeypatch: pytest.MonkeyPatch, by: timedelta) -> None:
         def now(cls, tz: Any = None) -> Any:
             return datetime.now(tz) + by
 
-    monkeypatch.setattr("lake_orch.runs.published_state.datetime", Later)
+    monkeypatch.setattr("lake_orch.dagster.runs.published_state.datetime", Later)
 
 
 @pytest.fixture

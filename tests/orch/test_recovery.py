@@ -12,10 +12,10 @@ import pytest
 
 from lake_core.lake.errors import ProtectedBranch
 from lake_orch import LakeResource
+from lake_orch.dagster.runs.recovery import recover, recoverable, settle
 from lake_orch.errors import NothingToRecover, SessionLost
 from lake_orch.jobs.ops import lake_recover
 from lake_orch.jobs.session_sensors import SessionAlert, lake_session_reaper, lake_session_sensors
-from lake_orch.runs.recovery import recover, recoverable, settle
 from lake_orch.tags import EPOCH_TAG
 from tests.orch.session_bench import ALL, Bench
 from tests.orch.test_sessions import check_published

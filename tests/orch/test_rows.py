@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 
 from lake_core.delta.errors import DuplicateKeys, RowsOutsidePredicate, SchemaMismatch
 from lake_core.spark.executor import lake_error
+from lake_orch.assets.tables.casting import cast_rows
+from lake_orch.assets.tables.rows import RowCondition, Rows, rows_of
+from lake_orch.assets.tables.rows.arrow import ArrowRows
+from lake_orch.assets.tables.rows.partition_guard import PartitionGuard
+from lake_orch.assets.tables.rows.spark import SparkRows
 from lake_orch.errors import DefinitionMismatch, InvalidDefinition
-from lake_orch.tables.casting import cast_rows
-from lake_orch.tables.rows import RowCondition, Rows, rows_of
-from lake_orch.tables.rows.arrow import ArrowRows
-from lake_orch.tables.rows.partition_guard import PartitionGuard
-from lake_orch.tables.rows.spark import SparkRows
 from tests.spark.settings import settings
 
 TABLE = pa.table({"id": [2, 1], "day": ["a", "b"]})

@@ -19,7 +19,7 @@ from dagster._core.storage.tags import TagType, get_tag_type
 
 from lake_core import Lake
 from lake_orch import DeltaIOManager, GateFailed, IcechunkIOManager, LakeResource, lake_job, testing
-from lake_orch.runs.recovery import settle
+from lake_orch.dagster.runs.recovery import settle
 from lake_orch.tags import EPOCH_TAG
 from tests.orch.session_bench import ALL, Bench
 
@@ -155,8 +155,8 @@ def test_a_resumed_run_observes_what_the_failed_one_had_staged(bench: Bench) -> 
 
 @pytest.mark.extended
 def test_a_publish_that_is_repeated_observes_nothing_twice(bench: Bench) -> None:
-    from lake_orch.runs.publishing import publish_session
-    from lake_orch.runs.run_session import session_of
+    from lake_orch.dagster.runs.publishing import publish_session
+    from lake_orch.dagster.runs.run_session import session_of
 
     run = bench.run()
     session = session_of(bench.instance, run.run_id)

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from lake_orch import DeltaIOManager, GateFailed, LakeResource, SessionAlert, lake_executor, testing, with_sessions
+from lake_orch.dagster.runs.recovery import recover, recover_all, settle
 from lake_orch.jobs.ops import lake_recover
 from lake_orch.jobs.session_sensors import reap
-from lake_orch.runs.recovery import recover, recover_all, settle
 from lake_orch.tags import EPOCH_TAG
 from tests.orch.session_bench import Bench
 from tests.orch.test_recovery import KEEP

@@ -17,7 +17,7 @@ from functools import partial
 import dagster as dg
 import pytest
 
-from lake_orch.runs.recovery import recover, settle
+from lake_orch.dagster.runs.recovery import recover, settle
 from lake_orch.tags import EPOCH_TAG
 from tests import processes
 from tests.orch.session_bench import ALL, Bench

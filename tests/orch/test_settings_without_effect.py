@@ -9,11 +9,11 @@ import pytest
 
 from lake_core import Lake
 from lake_orch import DeltaIOManager, FileIOManager, LakeResource, PoolIOManager
-from lake_orch.arrays import settings as array_settings
+from lake_orch.assets.arrays import settings as array_settings
+from lake_orch.assets.pools import settings as pool_settings
+from lake_orch.assets.tables import settings as table_settings
 from lake_orch.definition_metadata import SETTINGS, Format, Use, check_settings
 from lake_orch.errors import InvalidDefinition
-from lake_orch.pools import settings as pool_settings
-from lake_orch.tables import settings as table_settings
 
 EVERY = sorted({name for names in SETTINGS.values() for name in names})
 

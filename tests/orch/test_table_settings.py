@@ -23,9 +23,9 @@ from lake_core.delta.errors import (
     UnsupportedType,
 )
 from lake_orch import DefinitionMismatch, DeltaIOManager, InvalidDefinition, LakeResource, SparkResource, TableNotEmpty
+from lake_orch.assets.tables.merge_settings import MergeSettings
+from lake_orch.assets.tables.settings import TableSettings
 from lake_orch.spark.type_name import arrow_type_of, spark_type_name
-from lake_orch.tables.merge_settings import MergeSettings
-from lake_orch.tables.settings import TableSettings
 
 ROWS = pa.table({"id": [1, 2], "v": [10, 20]})
 

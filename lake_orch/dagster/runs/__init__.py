@@ -1,0 +1,1 @@
+"""Runs of Dagster: attempts, sessions, gates, recovery, and what is visible of them."""

@@ -1,0 +1,116 @@
+"""The lineage of a step: the identity under which its writes happen exactly once.
+
+Dagster starts a step again in three ways: a step retry (same run), a re-execution from failure (a new run that
+continues the old one), and a re-execution of all steps (a new run that starts over). The first two must not repeat
+committed writes. The third must write again. The lineage distinguishes them: it is the id of the first run in the chain
+that this step continues.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagster import DagsterEventType
+
+from lake_orch.dagster.runs.plan import plan_of
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance, DagsterRun
+
+MAX_ANCESTORS = 64
+"""The most ancestors to follow in a chain of re-executions. This limits the work if a chain is damaged."""
+
+# The tags' names are part of Dagster's GraphQL and UI contract, but it exports no public constants for them.
+RESUME_RETRY_TAG = "dagster/is_resume_retry"
+ASSET_RESUME_RETRY_TAG = "dagster/is_asset_resume_retry"
+_WILL_RETRY, _RETRIED_AS = "dagster/will_retry", "dagster/auto_retry_run_id"
+
+
+def step_lineage(instance: DagsterInstance, run: DagsterRun, step_key: str) -> str:
+    """Return the run id that is part of the identity of this step's writes.
+
+    It is the run's id, or its parent's lineage if the run re-executes the parent from failure and this step did not
+    succeed in the parent.
+    """
+    current = run
+    run_ids = {run.run_id}
+    while len(run_ids) < MAX_ANCESTORS and current.parent_run_id and current.parent_run_id not in run_ids:
+        parent = instance.get_run_by_id(current.parent_run_id)
+        if parent is None or not continues(instance, current, parent) or _succeeded(instance, parent, step_key):
+            break
+        run_ids.add(parent.run_id)
+        current = parent
+    return current.run_id
+
+
+def continues(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
+    """Return whether `run` re-executes `parent` from failure, rather than starting over.
+
+    The Python API sets no tags, but makes the plan from the parent's state, or as a strict part of the parent's plan.
+    On the other hand, Dagster copies the tag of an asset retry to later re-executions of *all* steps. Such a leaked tag
+    is ignored.
+    """
+    if run.tags.get(RESUME_RETRY_TAG) == "true":
+        return True
+    if run.tags.get(ASSET_RESUME_RETRY_TAG) == "true":
+        return not _tag_is_leaked(instance, run, parent)
+    if _plan_follows(instance, run, parent):
+        return True
+    return bool(run.step_keys_to_execute) and _is_strict_part(
+        set(run.step_keys_to_execute or ()), _planned_steps(instance, parent)
+    )
+
+
+def will_retry(run: DagsterRun) -> bool:
+    """Return whether the daemon is going to re-execute a failed run, and has not done so yet."""
+    return run.tags.get(_WILL_RETRY) == "true" and _RETRIED_AS not in run.tags
+
+
+def _plan_follows(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
+    """Return whether the run's plan was made from the state of the parent.
+
+    Comparing the plans' steps is not enough: if no step of the parent succeeded, as in every failed job of one step, a
+    re-execution from failure has the same steps as one of all steps.
+    """
+    plan = plan_of(instance, run)
+    past = plan.initial_known_state.parent_state if plan and plan.initial_known_state else None
+    return past is not None and past.run_id == parent.run_id
+
+
+def _tag_is_leaked(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
+    """Return whether the tag is certainly leaked. In doubt, return False: a retry that starts over would write twice.
+
+    A retry of failed assets leaves out the steps that succeeded, unless a blocking check failed on their asset.
+    """
+    if parent.tags.get(ASSET_RESUME_RETRY_TAG) != "true":
+        return False
+    succeeded = _successful_steps(instance, parent)
+    return bool(succeeded & _planned_steps(instance, run)) and not _a_check_failed(instance, parent)
+
+
+def _is_strict_part(steps: set[str], of: set[str]) -> bool:
+    """Return whether the steps are a proper subset of the other plan's.
+
+    A plan has mapped steps as `step[?]`. A re-execution names each of them, as `step[key]`.
+    """
+    matched = {step: step if step in of else f"{step.split('[')[0]}[?]" if "[" in step else step for step in steps}
+    return set(matched.values()) < of
+
+
+def _planned_steps(instance: DagsterInstance, run: DagsterRun) -> set[str]:
+    plan = plan_of(instance, run)
+    return set(plan.step_keys_to_execute) if plan else set()
+
+
+def _succeeded(instance: DagsterInstance, run: DagsterRun, step_key: str) -> bool:
+    return step_key in _successful_steps(instance, run)
+
+
+def _successful_steps(instance: DagsterInstance, run: DagsterRun) -> set[str]:
+    entries = instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_SUCCESS)
+    return {entry.step_key for entry in entries if entry.step_key}
+
+
+def _a_check_failed(instance: DagsterInstance, run: DagsterRun) -> bool:
+    entries = instance.all_logs(run.run_id, of_type=DagsterEventType.ASSET_CHECK_EVALUATION)
+    return any(not entry.dagster_event.asset_check_evaluation_data.passed for entry in entries if entry.dagster_event)

@@ -1,0 +1,174 @@
+"""Which materializations of an asset the readers of the lake's branch see.
+
+Dagster's newest materialization may be staged in a session that is not published, or published on another branch. The
+observations of publishes, and the lake, say where it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dagster import AssetRecordsFilter
+
+from lake_core.lake.errors import RefNotFound
+from lake_core.workspace import PUBLISHED
+from lake_orch.dagster.runs.observations import awaited_session, lacks_publish_state, value_of
+from lake_orch.dagster.runs.run_session import session_of
+from lake_orch.tags import SESSION_TAG
+from lake_pipes.metadata import BRANCH, COMMIT, STATE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
+
+    from dagster import AssetKey, DagsterInstance, EventLogRecord, MetadataValue
+
+    from lake_core.lake import Lake
+
+_RECORDS = 1000
+"""The number of an asset's last events to read. Earlier ones are already published, or never will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """The publish of an asset, or of a partition of it."""
+
+    partition: str | None
+    timestamp: float
+    session: str | None = None
+    """The session that was published; None for what was visible at once."""
+    branch: str | None = None
+    commit: str | None = None
+    """The branch and its commit; None for an asset outside of lakes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """The last materialization of an asset, or of a partition of it, that readers do not see."""
+
+    partition: str | None
+    session: str | None
+    """The session that it is staged in, or was published from; None for what was published at once."""
+    publish: Publish | None
+    """Its publish on another branch."""
+
+
+@dataclass(frozen=True, slots=True)
+class LakeBranch:
+    """The branch of a lake that its readers read."""
+
+    name: str = "main"
+    open: Callable[[], Lake] | None = None
+    """Opens the lake; None if it is not known. It is called only for what was published on another branch."""
+    _reached: dict[str, bool] = field(default_factory=dict)
+
+    def shows(self, publish: Publish) -> bool:
+        """Return whether this branch has what was published: here, or elsewhere and brought here since.
+
+        What cannot be found out, since the lake or the commit is not known, is not shown.
+        """
+        if publish.branch in (None, self.name):
+            return True
+        if publish.commit is None or self.open is None:
+            return False
+        if publish.commit not in self._reached:
+            try:
+                self._reached[publish.commit] = self.open().has_reached(publish.commit, self.name)
+            except RefNotFound:
+                self._reached[publish.commit] = False
+        return self._reached[publish.commit]
+
+    def awaits(self, publish: Publish) -> bool:
+        """Return whether this branch may yet get what was published: it has not, and the other branch still exists."""
+        if self.shows(publish):
+            return False
+        return self.open is None or publish.branch in self.open().list_branches()
+
+
+def unseen(instance: DagsterInstance, key: AssetKey, branch: LakeBranch) -> dict[str | None, Unseen]:
+    """Return the partitions whose last materialization readers of a branch do not see yet. The key is None without any.
+
+    What was published on a branch that was deleted since, and has not reached this one, is not waited for.
+    """
+    last = _last_materializations(instance, key)
+    awaited = {partition: session for partition, session in last.items() if isinstance(session, str)}
+    publishes = {(each.partition, each.session): each for each in observed_publishes(instance, key)} if awaited else {}
+    result = {}
+    for partition, origin in last.items():
+        if origin is None:
+            continue
+        publish = origin if isinstance(origin, Publish) else publishes.get((partition, origin))
+        if publish is None and isinstance(origin, str) and partition is not None:
+            observed = observed_publishes(instance, AssetRecordsFilter(asset_key=key, asset_partitions=[partition]))
+            publish = next((each for each in observed if each.session == origin), None)
+        session = origin if isinstance(origin, str) else None
+        if publish is None or branch.awaits(publish):
+            result[partition] = Unseen(partition, session, publish)
+    return result
+
+
+def visible_publish(record: EventLogRecord) -> Publish | None:
+    """Return the publish of a materialization that was visible at once in a lake, or None for any other."""
+    event = record.event_log_entry.asset_materialization
+    if event is None or COMMIT not in event.metadata:
+        return None
+    return _publish(record, event.partition, event.metadata)
+
+
+def last_shown(instance: DagsterInstance, key: AssetKey | AssetRecordsFilter, branch: LakeBranch) -> Publish | None:
+    """Return the newest publish of an asset, or of any partition of it, that readers of a branch see."""
+    newest = (
+        next((publish for publish in publishes if branch.shows(publish)), None)
+        for publishes in (observed_publishes(instance, key), _visible_at_once(instance, key))
+    )
+    return max((publish for publish in newest if publish), key=lambda publish: publish.timestamp, default=None)
+
+
+def _last_materializations(instance: DagsterInstance, key: AssetKey) -> dict[str | None, str | Publish | None]:
+    """Map each partition to the session that its last materialization was staged in, or to its publish.
+
+    The value is None for what no lake has published.
+    """
+    last: dict[str | None, str | Publish | None] = {}
+    for record in instance.fetch_materializations(key, limit=_RECORDS).records:
+        event = record.event_log_entry.asset_materialization
+        if event is not None and event.partition not in last:
+            last[event.partition] = staged_in(instance, record) or (
+                _publish(record, event.partition, event.metadata) if COMMIT in event.metadata else None
+            )
+    return last
+
+
+def staged_in(instance: DagsterInstance, record: EventLogRecord) -> str | None:
+    """Return the session that a materialization is published with, or None if it was visible at once."""
+    event = record.event_log_entry.asset_materialization
+    if event is None:
+        return None
+    if lacks_publish_state(event):
+        session = session_of(instance, record.run_id)
+        return None if session is None else session.id
+    return awaited_session(event)
+
+
+def _visible_at_once(instance: DagsterInstance, key: AssetKey | AssetRecordsFilter) -> Iterator[Publish]:
+    """Yield the materializations that no publish came after, newest first."""
+    for record in instance.fetch_materializations(key, limit=_RECORDS).records:
+        event = record.event_log_entry.asset_materialization
+        if event is not None and staged_in(instance, record) is None:
+            yield _publish(record, event.partition, event.metadata)
+
+
+def observed_publishes(instance: DagsterInstance, key: AssetKey | AssetRecordsFilter) -> Iterator[Publish]:
+    """Yield the observed publishes of an asset, newest first."""
+    for record in instance.fetch_observations(key, limit=_RECORDS).records:
+        event = record.event_log_entry.asset_observation
+        if event is not None and value_of(event.metadata, STATE) == PUBLISHED:
+            yield _publish(record, event.partition, event.metadata)
+
+
+def _publish(record: EventLogRecord, partition: str | None, metadata: Mapping[str, MetadataValue[Any]]) -> Publish:
+    session, branch, commit = (
+        value if isinstance(value := value_of(metadata, name), str) else None for name in (SESSION_TAG, BRANCH, COMMIT)
+    )
+    return Publish(partition, record.timestamp, session, branch, commit)

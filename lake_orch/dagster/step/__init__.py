@@ -1,0 +1,1 @@
+"""Writes in the code of a step: handles on tables, and sessions."""
