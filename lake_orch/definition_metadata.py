@@ -21,11 +21,10 @@ TIMESTAMP = "lake/timestamp"
 Format: TypeAlias = Literal["delta", "icechunk", "pool", "files"]
 Use: TypeAlias = Literal["output", "input"]
 
-_OF_ALL = (OWNER, "lake/path")
-_OF_DATASETS = (*_OF_ALL, "lake/format")
+_OF_ALL = (OWNER, "lake/path", "lake/format")
 SETTINGS: Mapping[tuple[Format, Use], Sequence[str]] = {
     ("delta", "output"): (
-        *(MODE, "lake/schema_mode", "lake/naive_timestamps", *_OF_DATASETS, "lake/merge", "lake/replace_where"),
+        *(MODE, "lake/schema_mode", "lake/naive_timestamps", *_OF_ALL, "lake/merge", "lake/replace_where"),
         *("lake/partition_by", "lake/cluster_by", "lake/properties", "lake/constraints", "lake/generated"),
         *("lake/schema", "lake/preview_rows"),
     ),
@@ -33,7 +32,7 @@ SETTINGS: Mapping[tuple[Format, Use], Sequence[str]] = {
     ("icechunk", "output"): (
         *(
             MODE,
-            *_OF_DATASETS,
+            *_OF_ALL,
             "lake/encoding",
             "lake/dims",
             "lake/append_dim",
@@ -43,7 +42,7 @@ SETTINGS: Mapping[tuple[Format, Use], Sequence[str]] = {
     ),
     ("icechunk", "input"): ("lake/sel", "lake/chunks", REF, "lake/snapshot", TIMESTAMP),
     ("pool", "output"): (
-        *(MODE, *_OF_DATASETS, "lake/key", "lake/order", "lake/threshold", "lake/times", "lake/preview_rows"),
+        *(MODE, *_OF_ALL, "lake/key", "lake/order", "lake/threshold", "lake/times", "lake/preview_rows"),
     ),
     ("pool", "input"): ("lake/shape", "lake/start", "lake/stop", "lake/since", REF, "lake/pool_commit"),
     ("files", "output"): _OF_ALL,

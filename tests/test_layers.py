@@ -49,7 +49,12 @@ _LANE_FOUNDATION = (
     *("lake_orch.errors", "lake_orch.tags", "lake_orch.location", "lake_orch.definition_metadata"),
     "lake_orch.spark",
 )
-_FORMATS_OF_ASSETS = ("lake_orch.assets.tables", "lake_orch.assets.arrays", "lake_orch.assets.pools")
+_FORMATS_OF_ASSETS = (
+    "lake_orch.assets.tables",
+    "lake_orch.assets.arrays",
+    "lake_orch.assets.pools",
+    "lake_orch.assets.files",
+)
 _LANE = ("lake_orch.assets", *_FORMATS_OF_ASSETS, "lake_orch.runs")
 """What knows no orchestrator."""
 _BELOW_RESOURCES = (
@@ -134,7 +139,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_orch.definition_metadata": ("lake_orch.errors",),
     "lake_orch.spark": (*_ALL_OF_CORE, "lake_orch.errors", "lake_orch.assets"),
     "lake_orch.runs": (*_ALL_OF_CORE, *_LANE_FOUNDATION),
-    "lake_orch.assets": (*_ALL_OF_CORE, "lake_orch.errors", "lake_orch.tags", "lake_orch.definition_metadata"),
+    "lake_orch.assets": (
+        *_ALL_OF_CORE,
+        *("lake_orch.errors", "lake_orch.tags", "lake_orch.definition_metadata", "lake_orch.location"),
+    ),
     "lake_orch.assets.tables": (*_ALL_OF_CORE, *_LANE_FOUNDATION, "lake_orch.assets", "lake_orch.runs", "lake_pipes"),
     **{
         f"lake_orch.assets.{other}": (
@@ -142,7 +150,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
             *_LANE_FOUNDATION,
             *("lake_orch.assets", "lake_orch.assets.tables", "lake_orch.runs", "lake_pipes"),
         )
-        for other in ("arrays", "pools")
+        for other in ("arrays", "pools", "files")
     },
     "lake_orch.dagster": (
         *_ALL_OF_CORE,

@@ -19,8 +19,10 @@ from lake_core.dataset import UnknownFormat
 from lake_core.lake.errors import DatasetNotFound
 from lake_orch.assets.description import AssetPath
 from lake_orch.assets.partitions import Partitions
+from lake_orch.assets.place import Place
 from lake_orch.definition_metadata import MODE
 from lake_orch.errors import InvalidDefinition
+from lake_orch.location import table_path
 
 if TYPE_CHECKING:
     from lake_core.errors import LakeError
@@ -89,8 +91,12 @@ class AssetInput:
     """The type to load, without `| None`."""
     optional: bool = False
     """Whether the parameter is annotated `T | None`."""
+    asset_key: Sequence[str] | None = None
+    """The key of the asset that is read."""
     producer: str = ""
-    """The name of the asset that is read."""
+    """Its name."""
+    is_external: bool = False
+    """Whether no asset of the same definitions makes it, as far as is known."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """The definition metadata of the output that is read. It is empty if no asset or op produces the output."""
     output: AssetOutput | None = None
@@ -111,6 +117,9 @@ class ReadingStep(Protocol):
     @property
     def lineage_key(self) -> AssetPath | None:
         """Return the key by which column lineage names the asset that is read, or None if nothing is tracked."""
+
+    def reads_itself(self) -> bool:
+        """Return whether the step also writes the asset that it reads."""
 
     def is_staged(self) -> bool:
         """Return whether the run has staged changes of the dataset that are not published yet."""
@@ -162,6 +171,8 @@ class AssetRead(ABC):
     """Whether the input names a state, so that it does not matter whether newer rows are published."""
     options: Mapping[str, Any] = {}
     """Options of the format's `open`."""
+    loads_each_partition: bool = True
+    """Whether a parameter that is annotated `dict[str, T]` gets one value of type T for each partition."""
     loads_absent: bool = False
     """Whether an empty value is loaded where there is no dataset yet, and there need not be one."""
 
@@ -185,9 +196,26 @@ class AssetFormat(ABC):
     """
 
     format: ClassVar[str]
-    """The name of its `DatasetFormat`."""
+    """The name of its `DatasetFormat`, if it has one."""
+    is_dataset: ClassVar[bool] = True
+    """Whether values are datasets of a `DatasetFormat`. If not, they are plain files of the lake."""
     reading_code: ClassVar[str] = "lake.at('{commit}').open('{path}')"
     """Python code that reads a dataset as of a commit, for whoever looks at its metadata."""
+
+    @classmethod
+    def place(cls, asset_key: Sequence[str] | None, metadata: Mapping[str, Any], options: Mapping[str, Any]) -> Place:
+        """Return the place of an output, without its mapping keys.
+
+        Args:
+            asset_key: The key of its asset, or None for an output of an op.
+            metadata: Its definition metadata.
+            options: The configuration of the IO manager.
+
+        Raises:
+            InvalidDefinition: It has no place, or the path is invalid.
+        """
+        path = table_path(asset_key, metadata)
+        return Place(path, replaces=cls.replaces(metadata, options.get("mode", "overwrite")))
 
     @classmethod
     def replaces(cls, metadata: Mapping[str, Any], mode: str) -> bool:

@@ -9,11 +9,11 @@ from lake_orch.assets.asset_format import AssetInput, AssetOutput
 from lake_orch.assets.tables.asset_format import TableFormat
 from lake_orch.dagster.runs.attempt import RunOfStep
 from lake_orch.dagster.step.type_handlers import HasTypeHandlers
-from lake_orch.io_managers.dataset import DatasetIOManager
+from lake_orch.io_managers.asset import AssetIOManager
 from lake_orch.resources import SparkResource
 
 
-class DeltaIOManager(HasTypeHandlers, DatasetIOManager):
+class DeltaIOManager(HasTypeHandlers, AssetIOManager):
     """An IO manager that stores DataFrames and Arrow data in Delta tables, each write exactly once.
 
     Inputs are loaded as the type that the parameter is annotated with.

@@ -8,10 +8,10 @@ from pydantic import Field
 from lake_orch.assets.arrays.asset_format import ArrayFormat
 from lake_orch.assets.asset_format import AssetInput, AssetOutput
 from lake_orch.dagster.runs.attempt import RunOfStep
-from lake_orch.io_managers.dataset import DatasetIOManager
+from lake_orch.io_managers.asset import AssetIOManager
 
 
-class IcechunkIOManager(DatasetIOManager):
+class IcechunkIOManager(AssetIOManager):
     """An IO manager that stores arrays in Icechunk repositories, each write exactly once, and loads them lazily.
 
     Needs the extra `arrays`.

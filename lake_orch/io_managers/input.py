@@ -28,12 +28,22 @@ def request_of(context: InputContext) -> AssetInput:
         settings=plain_metadata(context.definition_metadata or {}),
         annotation=annotation,
         optional=optional,
+        asset_key=context.asset_key.path if context.has_asset_key else None,
+        is_external=_is_external(context),
         producer=context.asset_key.to_user_string() if context.has_asset_key else "",
         metadata=metadata,
         output=None if upstream is None else upstream_output(upstream),
         partitions=partitions_of(context.asset_partitions_def) if context.has_asset_partitions else None,
         keys=[str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else None,
     )
+
+
+def _is_external(context: InputContext) -> bool:
+    """Return whether no asset of this code location makes what an input reads, as far as is known."""
+    if run_of(context) is None or not context.has_asset_key:
+        return True
+    assets = context.step_context.job_def.asset_layer
+    return not assets.has(context.asset_key) or assets.get(context.asset_key).is_external
 
 
 def type_of_each_partition(request: AssetInput) -> object | None:

@@ -11,29 +11,12 @@ from weakref import WeakKeyDictionary
 from dagster import GraphDefinition, JobDefinition, OpDefinition, OutputContext, ResourceDefinition
 
 from lake_orch._dagster import NodeHandle, class_of_resource, configured_defaults, nested_resources
+from lake_orch.assets.place import Place
 from lake_orch.dagster.metadata import plain_metadata
 from lake_orch.definition_metadata import OWNER
 from lake_orch.errors import InvalidDefinition
 from lake_orch.io_managers.output import output_path
 from lake_orch.resources import LakeResource
-
-_FOLDER = frozenset({"/"})
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The place where an output is stored."""
-
-    path: str
-    """The path of a table, pool or arrays, or of a file without its extension."""
-    endings: frozenset[str] = _FOLDER
-    """The extensions that the file may have."""
-    replaces: bool = True
-    """Whether a write replaces what is there."""
-
-    def overlaps(self, other: Place) -> bool:
-        """Return whether both may be the same table, pool, arrays or file."""
-        return self.path == other.path and not self.endings.isdisjoint(other.endings)
 
 
 class HasPlaces:

@@ -8,11 +8,11 @@ from pydantic import Field
 from lake_orch.assets.asset_format import AssetInput, AssetOutput
 from lake_orch.assets.pools.asset_format import PoolFormat
 from lake_orch.dagster.runs.attempt import RunOfStep
-from lake_orch.io_managers.dataset import DatasetIOManager
+from lake_orch.io_managers.asset import AssetIOManager
 from lake_orch.resources import SparkResource
 
 
-class PoolIOManager(DatasetIOManager):
+class PoolIOManager(AssetIOManager):
     """An IO manager that stores records of any shape in pools, sorted by a key, each write exactly once.
 
     Inputs are loaded as the type that the parameter is annotated with.

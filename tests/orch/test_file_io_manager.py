@@ -24,8 +24,8 @@ from lake_orch import (
     UnsupportedData,
     testing,
 )
+from lake_orch.assets.files.owner import Files, claim
 from lake_orch.assets.owner import Owner
-from lake_orch.io_managers.file_owner import Files, claim
 from tests.lake.lakefs_repository import WHEN, RepositoryOfLakeFS
 
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")

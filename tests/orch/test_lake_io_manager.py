@@ -74,13 +74,27 @@ def value_asset(value: Any, **metadata: Any) -> dg.AssetsDefinition:
         ((record for record in [{"id": 1}]), {"lake/key": "id"}, "pool"),
         (ROWS, {"lake/format": "pool", "lake/key": "id"}, "pool"),
         ("a text", {}, "note"),
+        ({"rows": 1}, {}, None),
     ],
 )
 def test_the_type_of_a_value_decides(
-    resources: dict[str, Any], value: Any, metadata: dict[str, Any], format: str
+    resources: dict[str, Any], value: Any, metadata: dict[str, Any], format: str | None
 ) -> None:
     assert materialize([value_asset(value, **metadata)], resources).success
     assert stored(resources, "value") == format
+
+
+@pytest.mark.parametrize("value", [{"rows": 1}, b"bytes", [1, 2]])
+def test_other_values_are_files(resources: dict[str, Any], value: Any) -> None:
+    seen: list[Any] = []
+
+    @dg.asset(ins={"value": dg.AssetIn(dagster_type=type(value))})
+    def reader(value: Any) -> None:
+        seen.append(value)
+
+    assert materialize([value_asset(value), reader], resources).success
+    assert seen == [value]
+    assert stored(resources, "value") is None
 
 
 def test_an_input_is_loaded_from_the_format_in_which_it_is_stored(resources: dict[str, Any]) -> None:
@@ -146,7 +160,7 @@ def test_a_value_that_no_format_stores_is_refused(resources: dict[str, Any]) -> 
 
 
 def test_a_format_that_is_not_installed_is_refused(resources: dict[str, Any]) -> None:
-    with pytest.raises(InvalidDefinition, match="use one of delta, icechunk, note, pool"):
+    with pytest.raises(InvalidDefinition, match="use one of delta, files, icechunk, note, pool"):
         materialize([value_asset(ROWS, **{"lake/format": "iceberg"})], resources)
 
 

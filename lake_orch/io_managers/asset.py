@@ -1,4 +1,4 @@
-"""The IO manager for datasets of any format: it asks an `AssetFormat` for what differs between them."""
+"""What all IO managers do alike: they ask an `AssetFormat` for what differs between formats."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -9,8 +9,9 @@ from dagster import ConfigurableIOManager, DagsterRun, InputContext, OutputConte
 
 from lake_core.errors import LakeError
 from lake_core.lake.errors import DatasetNotFound
-from lake_orch.assets.asset_format import FORMAT, AssetFormat, AssetInput, AssetOutput
+from lake_orch.assets.asset_format import FORMAT, AssetFormat, AssetInput, AssetOutput, AssetRead
 from lake_orch.assets.description import AssetPath
+from lake_orch.assets.place import Place
 from lake_orch.dagster.metadata import dagster_metadata
 from lake_orch.dagster.runs.attempt import RunOfStep, run_of, step_of
 from lake_orch.dagster.runs.run_session import from_tags
@@ -20,14 +21,13 @@ from lake_orch.io_managers.last_run import bounds_of_read, reader_of, report_rea
 from lake_orch.io_managers.logged_warnings import logged_warnings
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.io_managers.output import described_output, set_data_version
-from lake_orch.io_managers.place import HasPlaces, Place, check_place
+from lake_orch.io_managers.place import HasPlaces, check_place
 from lake_orch.io_managers.retry import write_with_retries
-from lake_orch.location import table_path
 from lake_orch.resources import LakeResource
 
 
-class DatasetIOManager(HasPlaces, ConfigurableIOManager):
-    """The base class of IO managers whose outputs are datasets. Each write takes effect exactly once."""
+class AssetIOManager(HasPlaces, ConfigurableIOManager):
+    """The base class of IO managers, whose formats store values. Each write takes effect exactly once."""
 
     lake: LakeResource
 
@@ -40,9 +40,8 @@ class DatasetIOManager(HasPlaces, ConfigurableIOManager):
     def place_of(
         cls, asset_key: Sequence[str] | None, metadata: Mapping[str, Any], options: Mapping[str, Any]
     ) -> Place:
-        """Return the place of an output's dataset."""
-        path = table_path(asset_key, metadata)
-        return Place(path, replaces=cls.format_class(metadata).replaces(metadata, options.get("mode", "overwrite")))
+        """Return the place of an output, which its format decides."""
+        return cls.format_class(metadata).place(asset_key, metadata, options)
 
     @abstractmethod
     def format_of_output(self, output: AssetOutput, value: object) -> AssetFormat:
@@ -93,9 +92,7 @@ class DatasetIOManager(HasPlaces, ConfigurableIOManager):
         if not read.pins_state:
             check_input_published(self.lake, context, read.ref)
         try:
-            dataset = self.lake.read(
-                request.path, format.format, run, ref=read.ref, step=step_of(context), **read.options
-            )
+            dataset = self._opened(format, read, context, request)
         except DatasetNotFound as error:
             dataset = None
             need_not_exist = reads_itself(context) or (read.loads_absent and request.keys == [])
@@ -104,13 +101,20 @@ class DatasetIOManager(HasPlaces, ConfigurableIOManager):
             if not (need_not_exist and read.loads_absent):
                 absent: LakeError = read.absent(str(error))
                 raise absent from None
-        each = type_of_each_partition(request)
+        each = type_of_each_partition(request) if read.loads_each_partition else None
         state = read.start(dataset, None if run is None else _Step(context, self.lake, request))
         parts = "" if request.keys is None else f", {request.of_partitions().label(request.keys)}"
         context.log.info(f"{request.subject} is {request.path}, {state}{parts}")
         if each is None:
             return read.load(dataset, request.keys, request.annotation)
         return {key: read.load(dataset, [key], each) for key in request.keys or ()}
+
+    def _opened(self, format: AssetFormat, read: AssetRead, context: InputContext, request: AssetInput) -> Any:
+        """Return the dataset of an input, or the store of files. Raises DatasetNotFound."""
+        run, step = run_of(context), step_of(context)
+        if not format.is_dataset:
+            return self.lake.read_files(run, ref=read.ref, step=step)
+        return self.lake.read(request.path, format.format, run, ref=read.ref, step=step, **read.options)
 
 
 def _check_named(metadata: Mapping[str, Any], format: AssetFormat, subject: str) -> None:
@@ -132,6 +136,9 @@ class _Step:
     @property
     def lineage_key(self) -> AssetPath | None:
         return tuple(self._context.asset_key.path) if self._context.has_asset_key else None
+
+    def reads_itself(self) -> bool:
+        return reads_itself(self._context)
 
     def is_staged(self) -> bool:
         step = self._context.step_context

@@ -13,7 +13,7 @@ Format: TypeAlias = Literal["bytes", "text", "json", "pickle"]
 
 EXTENSIONS: Mapping[Format, str] = {"bytes": ".bin", "text": ".txt", "json": ".json", "pickle": ".pickle"}
 
-_JSON_TYPES = (dict, list, bool, int, float)
+JSON_TYPES = (dict, list, bool, int, float)
 _WHY_NO_PICKLE = (
     "pickle is not allowed here: anyone who can write the file could make its reader run any code, "
     "and it may not load with other versions of Python or of a library"
@@ -29,7 +29,7 @@ def encode(value: object, name: str, *, allow_pickle: bool) -> tuple[Format, byt
         return "bytes", bytes(value)
     if isinstance(value, str):
         return "text", value.encode()
-    if isinstance(value, _JSON_TYPES):
+    if isinstance(value, JSON_TYPES):
         problem = _json_problem(value)
         if problem is None:
             return "json", json.dumps(value, ensure_ascii=False, indent=1).encode()
@@ -54,7 +54,7 @@ def decode(data: bytes, extension: str, annotation: object, name: str, *, allow_
     if kind is bytes:
         return bytes(data)
     if format_name is None:
-        format_name = "text" if kind is str else "json" if kind in _JSON_TYPES else "bytes"
+        format_name = "text" if kind is str else "json" if kind in JSON_TYPES else "bytes"
     elif kind is str and format_name == "json":
         format_name = "text"
     if format_name == "bytes":

@@ -21,9 +21,9 @@ from typing import Any
 
 from lake_core.errors import AlreadyExists
 from lake_core.store import ObjectMeta, ObjectStore
+from lake_orch.assets.files.encoding import EXTENSIONS
 from lake_orch.assets.owner import Owner, owned
 from lake_orch.definition_metadata import Ownership
-from lake_orch.io_managers.file_format import EXTENSIONS
 
 FOLDER = "_lake_owners"
 
