@@ -5,6 +5,7 @@ MAKEFLAGS += --no-print-directory
 .PHONY: help demo ui test test-extended test-all test-unit test-clouds stress histories interop bench lint docs .venv java
 
 PY := .venv/bin/python
+# PYTHON=python3.14, for example, makes the environments with another Python than the first that is found.
 INSTALLED := .venv/.installed
 # Never somebody's own instance: the runs of the demo stay in the clone.
 export DAGSTER_HOME := $(CURDIR)/.dagster
@@ -74,7 +75,7 @@ bench: .venv ## measure against deltalake
 	@exec $(PY) -m benchmarks $(ARGS)
 
 docs: ## build the documentation site into build/site; a broken link fails it
-	@python=$$(for p in python3.13 python3.12 python3.11 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done); \
+	@python=$$(for p in $(PYTHON) python3.13 python3.12 python3.11 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done); \
 	    test -x .venv-docs/bin/mkdocs || $$python -m venv .venv-docs
 	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r docs/requirements.txt
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
@@ -90,7 +91,7 @@ lint: .venv ## check style and types
 
 # The lock is complete, so pip resolves nothing. The stamp comes last: an interrupted installation is resumed, not trusted.
 $(INSTALLED): requirements.lock pyproject.toml
-	@python=$$(for p in python3.13 python3.12 python3.11 python3; do \
+	@python=$$(for p in $(PYTHON) python3.13 python3.12 python3.11 python3; do \
 	    $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done); \
 	if [ -z "$$python" ]; then echo "No Python 3.11 or newer was found on PATH: install one, for example with 'apt-get install python3 python3-venv'." >&2; exit 1; fi; \
 	if ! $(PY) -m pip --version >/dev/null 2>&1; then \

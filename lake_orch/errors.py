@@ -46,15 +46,21 @@ class TableNotEmpty(LakeOrchError):
 
 
 class TableOwned(LakeOrchError):
-    """An asset would replace data that another asset wrote. Nothing was written."""
+    """An asset would replace data that another asset wrote. Nothing was written.
+
+    Give one of them another path, or set `lake/owner`.
+    """
 
 
 class BatchFailed(LakeOrchError):
-    """An earlier batch of this step failed, so later ones no longer have the numbers that a retry would give them."""
+    """An earlier batch of this step failed, so later ones no longer have the numbers that a retry would give them.
+
+    Let the step fail, and retry it.
+    """
 
 
 class NotALake(LakeOrchError):
-    """An operation that needs a lake was called for a folder that is not a lake."""
+    """An operation that needs a lake was called for a folder that is not a lake. `lake init` makes it one."""
 
 
 class OtherLake(LakeOrchError):

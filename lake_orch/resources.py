@@ -156,7 +156,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     def options(self) -> dict[str, Any]:
         """Return `storage_options` with the values of its environment variables, at any depth.
 
-        Raises InvalidDefinition if one is not set.
+        Raises:
+            InvalidDefinition: A variable is not set. Set it where the run's processes start.
         """
         return dict(from_environment(self.storage_options))
 
@@ -167,7 +168,11 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return self._is_lake
 
     def open(self) -> Lake:
-        """Open the lake. Raises NotALake for a folder of plain tables."""
+        """Open the lake.
+
+        Raises:
+            NotALake: The root is a folder of plain tables. `lake init` makes it a lake.
+        """
         if self._lake is None:
             if not self.is_lake():
                 raise NotALake(
@@ -186,7 +191,9 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     def branch_of(self, tags: Mapping[str, str], instance: DagsterInstance) -> str:
         """Return the branch of a run with these tags. Create it if `branch_from` or `backfills` demand that.
 
-        Raises RefNotFound.
+        Raises:
+            RefNotFound: The lake has no branch from which to create it.
+            NotALake: The root is a folder of plain tables, and a branch is to be created. `lake init` makes it a lake.
         """
         branch = tags.get(BRANCH_TAG, self.branch)
         if self.branch_from is not None and branch != self.branch_from:
@@ -203,7 +210,11 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             lake.create_branch(name, at=at, exist_ok=True)
 
     def gate_of(self, tags: Mapping[str, str]) -> Gate:
-        """Return the gate of a run with these tags. Raises InvalidDefinition for an invalid tag."""
+        """Return the gate of a run with these tags.
+
+        Raises:
+            InvalidDefinition: The tag does not name a gate.
+        """
         return gate_of(tags, self.gate)
 
     def run_session(self, instance: DagsterInstance, run: DagsterRun) -> RunSession | None:
@@ -268,7 +279,11 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     def assignment(self, attempt: Attempt) -> Assignment:
         """Return the assignment of an attempt: its target, and the identity of its writer.
 
-        Raises NotALake, RefNotFound, SessionNotFound, OtherLake.
+        Raises:
+            NotALake: The run names a branch, and the root is a folder of plain tables.
+            RefNotFound: The lake has no branch from which to create that of the run.
+            SessionNotFound: The record of the run's session is gone. Start a new run.
+            OtherLake: The run is a session of another lake. Use a job for each lake, or give this one `scope="asset"`.
         """
         session = self.run_session(attempt.instance, attempt.run)
         if session is not None:
@@ -287,7 +302,12 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     def workspace(self, attempt: Attempt) -> Workspace:
         """Open the workspace for an attempt at an output.
 
-        Raises the errors of `assignment` and of joining the run's session.
+        A workspace also raises what `assignment` raises.
+
+        Raises:
+            SessionClosed: The run's session has ended.
+            StaleEpoch: Another run has resumed the session. Let that one go on.
+            StaleAttempt: A later attempt at the output is in the session already.
         """
         step = attempt.step
         record = None if step is None or not self.is_lake() else self._reads_of(step)
@@ -366,7 +386,12 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         step: StepExecutionContext | None = None,
         **options: Any,
     ) -> DeltaTable:
-        """Open a table as `read` does. `options` are those of `DeltaTable.open`. Raises TableNotFound."""
+        """Open a table as `read` does. `options` are those of `DeltaTable.open`.
+
+        Raises:
+            TableNotFound: No table is there. Materialize it first, or publish the run that did.
+            NotALake: A ref is named, and the root is a folder of plain tables.
+        """
         try:
             table: DeltaTable = self.read(path, "delta", run, ref=ref, step=step, **options)
         except DatasetNotFound as error:
@@ -376,7 +401,12 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     def read_repository(
         self, path: str, run: RunOfStep | None, *, ref: str | None = None, step: StepExecutionContext | None = None
     ) -> "Repository":
-        """Open an Icechunk repository as `read` does. All of it counts as read. Raises RepositoryNotFound."""
+        """Open an Icechunk repository as `read` does. All of it counts as read.
+
+        Raises:
+            RepositoryNotFound: No repository is there. Materialize it first, or publish the run that did.
+            NotALake: A ref is named, and the root is a folder of plain datasets.
+        """
         from lake_core.icechunk.errors import RepositoryNotFound  # needs the extra `arrays`
 
         try:
@@ -389,7 +419,12 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     def read_pool(
         self, path: str, run: RunOfStep | None, *, ref: str | None = None, step: StepExecutionContext | None = None
     ) -> "Pool":
-        """Open a pool as `read` does. Raises NoSuchPool."""
+        """Open a pool as `read` does.
+
+        Raises:
+            NoSuchPool: No pool is there. Materialize it first, or publish the run that did.
+            NotALake: A ref is named, and the root is a folder of plain datasets.
+        """
         from lake_core.pool.errors import NoSuchPool
 
         try:
@@ -411,7 +446,11 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     ) -> ObjectStore:
         """Open the lake's files as a run reads them.
 
-        `ref` and `step` are as in `read_table`. Raises RefNotFound, NotALake.
+        `ref` and `step` are as in `read_table`.
+
+        Raises:
+            RefNotFound: The lake has no such ref.
+            NotALake: A ref is named, and the root is a folder of plain datasets.
         """
         state = self._state(None, run, ref, step)
         return open_store(self.root, storage_options=self.options() or None) if state is None else state
@@ -472,8 +511,9 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
         All calls in an attempt return the same handle, through any resource, so the numbers of batches continue.
 
-        Raises InvalidDefinition for a path outside the root, and if `path` is missing in a step without exactly one
-        asset.
+        Raises:
+            InvalidDefinition: The path is outside of the root, or it is missing and the step does not have exactly one
+                asset.
         """
         declared = own_table(context) if path is None else None
         path = own_path(context) if path is None else checked_path(path)
@@ -503,7 +543,10 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     def session(self, context: StepContext) -> AbstractContextManager[StepSession]:
         """Open a session for several tables and files of one step, which are published together and exactly once.
 
-        They are published when the `with` block ends. In a run with one session they are staged in it. Raises NotALake.
+        They are published when the `with` block ends. In a run with one session they are staged in it.
+
+        Raises:
+            NotALake: The root is a folder of plain tables. `lake init` makes it a lake.
         """
         self.open()
         step = context.get_step_execution_context()

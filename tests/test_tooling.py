@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -128,3 +129,18 @@ def test_all_processes_of_a_run_collect_the_same_new_seed(tmp_path: Path) -> Non
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(tmp_path)}
     process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert process.returncode == 0, process.stdout + process.stderr
+
+
+def test_workflows_name_actions_by_commits() -> None:
+    """A tag can be moved to other code, a commit cannot."""
+    for workflow in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
+        actions = re.findall(r"uses: (.+)", workflow.read_text())
+        movable = [name for name in actions if not re.fullmatch(r"\S+@[0-9a-f]{40} # v[\d.]+|\./\S+", name)]
+        assert movable == [], workflow.name
+
+
+def test_workflows_run_targets_of_the_makefile() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for workflow in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
+        for target in re.findall(r"run: make (\S+)", workflow.read_text()):
+            assert f"\n{target}: " in makefile, f"{workflow.name}: make {target}"

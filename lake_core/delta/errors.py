@@ -10,15 +10,15 @@ class DeltaError(LakeError):
 
 
 class TableNotFound(DeltaError):
-    """No Delta log exists at the location."""
+    """No Delta log exists at the location. Check it, or create the table."""
 
 
 class TableAlreadyExists(DeltaError):
-    """A table exists at the location of a new table."""
+    """A table exists at the location of a new table. Open it, or pass `exist_ok=True`."""
 
 
 class FolderNotEmpty(DeltaError):
-    """The folder of a new table holds other files."""
+    """The folder of a new table holds other files. Choose another one, or convert its Parquet files."""
 
 
 class VersionNotFound(DeltaError):
@@ -86,7 +86,7 @@ class ManagedTable(UnsupportedWriterFeature):
 
 
 class MixedRearrangement(DeltaError):
-    """One session both rearranges a table (optimize, Z-order) and changes its rows."""
+    """One session both rearranges a table (optimize, Z-order) and changes its rows. Use two sessions."""
 
 
 class UnsupportedType(DeltaError):
@@ -118,11 +118,11 @@ class AppendOnlyTable(DeltaError):
 
 
 class InvalidPredicate(DeltaError):
-    """The operation cannot use this `where`."""
+    """The operation cannot use this `where`, such as one on rows where it works on whole partitions."""
 
 
 class UnsafeRetention(DeltaError):
-    """A vacuum would delete files that readers and writers of the table may still need."""
+    """A vacuum would delete files that readers and writers of the table may still need. Pass a longer retention."""
 
 
 class ConstraintNotFound(DeltaError):
@@ -162,7 +162,7 @@ class PathOutsideTable(DeltaError):
 
 
 class DataFileMissing(DeltaError, ObjectMissing):
-    """A data file of the snapshot is missing. Most likely it was vacuumed while it was read."""
+    """A data file of the snapshot is missing. Most likely it was vacuumed while it was read: refresh the table."""
 
 
 class ChangeDataFeedDisabled(DeltaError):
@@ -182,7 +182,7 @@ class CorruptDeletionVector(DeltaError):
 
 
 class DeletionVectorMissing(CorruptDeletionVector, ObjectMissing):
-    """The file of a deletion vector is missing. Most likely it was vacuumed while it was read."""
+    """The file of a deletion vector is missing. Most likely it was vacuumed while it was read: refresh the table."""
 
 
 class InvalidProperty(DeltaError):
@@ -232,7 +232,7 @@ class ConcurrentTransaction(ConcurrentModification):
 
 
 class CommitTimeout(DeltaError):
-    """Other writers committed first at every try until the deadline. No change of this operation is visible."""
+    """Other writers committed first at every try until the deadline. Nothing is visible: run it again."""
 
 
 class CommitOutcomeUnknown(DeltaError):

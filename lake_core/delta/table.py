@@ -95,8 +95,14 @@ class DeltaTable(TableView):
         """Create an empty table. Its protocol is the lowest for its schema and properties (mostly reader 1, writer 2).
 
         With `exist_ok`, an existing table is opened if it has the same schema and partitioning.
-        Raises TableAlreadyExists, FolderNotEmpty, SchemaMismatch, UnsupportedType, InvalidProperty,
-        UnsupportedWriterFeature.
+
+        Raises:
+            TableAlreadyExists: A table exists there, and `exist_ok` is false. Open it.
+            FolderNotEmpty: The folder holds other files. Choose another one, or convert its Parquet files.
+            SchemaMismatch: The partition columns do not fit the schema, or the existing table is another one.
+            UnsupportedType: A type has no Delta type, or needs a cast that only you can choose. Cast the column.
+            InvalidProperty: A property has an invalid value.
+            UnsupportedWriterFeature: The properties ask for a feature that this writer does not support.
         """
         store = store_at(url_or_store, storage_options)
         clock = clock or system_clock
@@ -125,8 +131,19 @@ class DeltaTable(TableView):
     ) -> OperationResult:
         """Add rows. Appends never conflict. `schema_mode="merge"` adds columns that the table does not have.
 
-        Raises SchemaMismatch, UnsupportedType, ConstraintViolation, InvalidTransaction, UnsupportedWriterFeature,
-        UnsupportedExpression, MetadataChanged, CommitTimeout, CommitOutcomeUnknown.
+        Raises:
+            SchemaMismatch: The rows do not fit the table's columns. Nothing was written.
+            UnsupportedType: A type has no Delta type, or needs a cast that only you can choose. Cast the column.
+            ConstraintViolation: Rows break a rule of the table, such as NOT NULL or a CHECK constraint.
+            UnsupportedExpression: A rule of the table uses SQL that this writer does not evaluate. Write with another
+                client.
+            UnsupportedWriterFeature: The table needs a feature that this writer does not support, or belongs to a lake
+                and was opened outside of a session.
+            InvalidTransaction: `txn` is not a pair of an application id and a version.
+            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
+                again.
+            CommitTimeout: Other writers committed first until the deadline. Run it again.
+            CommitOutcomeUnknown: The store stopped answering during the commit. Repeat it with the same `txn`.
         """
         return self._write(_fitted(arrow, self.schema), lambda schema: self.plan_append(schema, schema_mode), txn)
 
@@ -144,8 +161,14 @@ class DeltaTable(TableView):
 
         `where` must be true for the new rows; without new rows, the old ones are only deleted. `schema_mode="merge"`
         adds columns that the table does not have; `"overwrite"` replaces the table's schema, and its partitioning by
-        `partition_by`. Raises RowsOutsidePredicate, InvalidExpression, AppendOnlyTable; a ConcurrentModification if
-        others changed the part that is replaced since this handle's version; and what `append` raises.
+        `partition_by`. An overwrite also raises what `append` raises.
+
+        Raises:
+            RowsOutsidePredicate: `where` is not true for a new row. Nothing became visible.
+            InvalidExpression: The SQL does not parse, names an unknown column, or uses what is not supported.
+            AppendOnlyTable: The property `delta.appendOnly` forbids deleting and changing rows.
+            ConcurrentModification: Others changed the part that is replaced since this handle's version. Refresh the
+                table, and run it again.
         """
 
         def plan(schema: pa.Schema) -> Write:
@@ -160,8 +183,17 @@ class DeltaTable(TableView):
 
         Only files with such rows are rewritten.
 
-        Raises InvalidExpression, AppendOnlyTable, ConcurrentModification and its subclasses, and what reading and
-        writing raise.
+        Raises:
+            InvalidExpression: The SQL does not parse, names an unknown column, or uses what is not supported.
+            AppendOnlyTable: The property `delta.appendOnly` forbids deleting and changing rows.
+            ConcurrentModification: Another writer committed what this operation contradicts. Refresh the table, and run
+                it again.
+            UnsupportedWriterFeature: The table needs a feature that this writer does not support, or belongs to a lake
+                and was opened outside of a session.
+            InvalidTransaction: `txn` is not a pair of an application id and a version.
+            DataFileMissing: A file was vacuumed meanwhile. Refresh the table, and run it again.
+            CommitTimeout: Other writers committed first until the deadline. Run it again.
+            CommitOutcomeUnknown: The store stopped answering during the commit. Repeat it with the same `txn`.
         """
         return self.operate(lambda snapshot, now: delete(snapshot, where, now), txn)
 
@@ -170,7 +202,13 @@ class DeltaTable(TableView):
     ) -> OperationResult:
         """Set columns to SQL expressions (`{"price": "price * 2"}`) in the rows for which `where` is true.
 
-        Raises SchemaMismatch, InvalidExpression, EvaluationFailed, ConstraintViolation, and what `delete` raises.
+        An update also raises what `delete` raises.
+
+        Raises:
+            SchemaMismatch: The table has no such column, or one is assigned twice.
+            InvalidExpression: The SQL does not parse, names an unknown column, or uses what is not supported.
+            EvaluationFailed: An expression fails for a row, such as by a division by zero.
+            ConstraintViolation: Rows break a rule of the table, such as NOT NULL or a CHECK constraint.
         """
         return self.operate(lambda snapshot, now: update(snapshot, changes, where, now), txn)
 
@@ -203,8 +241,16 @@ class DeltaTable(TableView):
         Files get up to `target_size` bytes, by default `delta.targetFileSize`, else 128 MiB. `where` selects
         partitions. No row changes, so other writers can commit meanwhile.
 
-        Raises InvalidPredicate, InvalidExpression, SchemaMismatch; ConcurrentDeleteRead if another writer rewrote a
-        file in the meantime; and what reading and writing raise.
+        Raises:
+            InvalidPredicate: `where` is not about partition columns alone.
+            InvalidExpression: The SQL does not parse, names an unknown column, or uses what is not supported.
+            SchemaMismatch: `zorder_by` names columns that the table cannot be sorted by.
+            InvalidProperty: `target_size` is not a number of bytes, or the table's own property is not a size.
+            ConcurrentModification: Another writer rewrote a file meanwhile. Refresh the table, and run it again.
+            UnsupportedWriterFeature: The table needs a feature that this writer does not support, or belongs to a lake
+                and was opened outside of a session.
+            CommitTimeout: Other writers committed first until the deadline. Run it again.
+            CommitOutcomeUnknown: The store stopped answering during the commit. Repeat it with the same `txn`.
         """
         from lake_core.delta.operations.optimize import optimize
 
@@ -232,7 +278,14 @@ class DeltaTable(TableView):
         deletes those named as other Delta writers do; Spark names files the same way when it writes them without Delta,
         so use it only if no such files are put into the table's folder. The result's `unknown` lists the orphans that
         stay. `dry_run` deletes nothing. The handle moves to the latest version. `run` calls the functions that list and
-        delete. Raises UnsafeRetention if the retention is shorter than the table's own, unless `allow_unsafe`.
+        delete.
+
+        Raises:
+            UnsafeRetention: The retention is shorter than the table's own, so readers and writers could lose files.
+                Raise it, or pass `allow_unsafe`.
+            UnsupportedWriterFeature: The table needs a feature that this writer does not support, or belongs to a lake
+                and was opened outside of a session.
+            ValueError: `mode`, `orphans` or `retention` is not valid.
         """
         from lake_core.delta.operations.vacuum import vacuum
 
@@ -255,8 +308,15 @@ class DeltaTable(TableView):
     ) -> OperationResult:
         """Restore the table to an earlier version or time, in a new version, with the txn actions of that time.
 
-        Raises VersionNotFound, AppendOnlyTable; DataFileMissing if a file of that version was vacuumed;
-        ConcurrentModification and its subclasses.
+        Raises:
+            VersionNotFound: The table has no such version, or its log no longer has what reading it needs.
+            DataFileMissing: A file of that version was vacuumed. Restore a later one.
+            AppendOnlyTable: The property `delta.appendOnly` forbids deleting and changing rows.
+            ConcurrentModification: Another writer committed what this operation contradicts. Refresh the table, and run
+                it again.
+            UnsupportedWriterFeature: The table needs a feature that this writer does not support, or belongs to a lake
+                and was opened outside of a session.
+            ValueError: Both a version and a timestamp are given, or neither.
         """
         from lake_core.delta.operations.restore import restore
 
@@ -281,7 +341,12 @@ class DeltaTable(TableView):
         columns instead of inferring them; a schema also gives their types. `run` calls the functions that read the
         files; by default, in this process.
 
-        Raises TableAlreadyExists, ConvertFailed, SchemaMismatch, UnsupportedType, CorruptDataFile.
+        Raises:
+            TableAlreadyExists: A table exists there already. Open it.
+            ConvertFailed: The folder has no Parquet files, or they cannot be a table as they are. Nothing was written.
+            SchemaMismatch: The schemas of the files, or `partition_by`, do not fit together.
+            UnsupportedType: A type has no Delta type, or needs a cast that only you can choose. Cast the column.
+            CorruptDataFile: A file is not valid Parquet.
         """
         from lake_core.delta.operations.convert import convert
 
@@ -295,59 +360,111 @@ class DeltaTable(TableView):
 
         A property that enables a feature, such as `delta.enableChangeDataFeed`, upgrades the protocol if it must.
 
-        Raises InvalidProperty, UnsupportedWriterFeature, MetadataChanged.
+        Raises:
+            InvalidProperty: A property has an invalid value, or cannot be set on a table that exists.
+            UnsupportedWriterFeature: The table, or the property, needs a feature that this writer does not support.
+            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
+                again.
         """
         return self.operate(lambda snapshot, _: alter.set_properties(snapshot, properties), txn)
 
     def unset_properties(self, names: Sequence[str], *, txn: Txn | None = None) -> OperationResult:
-        """Remove table properties. Raises InvalidProperty, MetadataChanged."""
+        """Remove table properties.
+
+        Raises:
+            InvalidProperty: A property cannot be unset, because files depend on it, or it is a constraint.
+            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
+                again.
+        """
         return self.operate(lambda snapshot, _: alter.unset_properties(snapshot, names), txn)
 
     def add_constraint(self, name: str, sql: str, *, txn: Txn | None = None) -> OperationResult:
         """Add a CHECK constraint. It must be true for every existing row; a row for which it is null violates it.
 
-        Raises ConstraintViolation, InvalidExpression, InvalidProperty, ConcurrentModification and its subclasses.
+        Raises:
+            ConstraintViolation: Rows of the table violate it. Update or delete these first.
+            InvalidExpression: The SQL does not parse, names an unknown column, or uses what is not supported.
+            InvalidProperty: The table has a constraint of that name already. Choose another name.
+            ConcurrentModification: Another writer committed what this operation contradicts. Refresh the table, and run
+                it again.
         """
         return self.operate(lambda snapshot, _: alter.add_constraint(snapshot, name, sql), txn)
 
     def drop_constraint(self, name: str, *, txn: Txn | None = None) -> OperationResult:
-        """Drop a CHECK constraint. Raises ConstraintNotFound, MetadataChanged."""
+        """Drop a CHECK constraint.
+
+        Raises:
+            ConstraintNotFound: The table has no such constraint. The message lists those that it has.
+            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
+                again.
+        """
         return self.operate(lambda snapshot, _: alter.drop_constraint(snapshot, name), txn)
 
     def add_columns(self, schema: pa.Schema, *, txn: Txn | None = None) -> OperationResult:
         """Add nullable columns. To add fields to a struct, pass a struct of the same name with the new fields.
 
-        Columns that already exist are ignored. Raises SchemaMismatch, UnsupportedType, MetadataChanged.
+        Columns that already exist are ignored.
+
+        Raises:
+            SchemaMismatch: A column has a rule that the existing rows do not meet, or does not fit the table's schema.
+            UnsupportedType: A type has no Delta type, or needs a cast that only you can choose. Cast the column.
+            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
+                again.
         """
         return self.operate(lambda snapshot, _: alter.add_columns(snapshot, schema), txn)
 
     def rename_column(self, column: str, name: str, *, txn: Txn | None = None) -> OperationResult:
         """Rename a column, or a field inside one (by dots).
 
-        Needs `delta.columnMapping.mode`. Raises SchemaMismatch, MetadataChanged.
+        Needs `delta.columnMapping.mode`.
+
+        Raises:
+            SchemaMismatch: The table has no such column, uses it in a rule, or lacks column mapping.
+            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
+                again.
         """
         return self.operate(lambda snapshot, _: alter.rename_column(snapshot, column, name), txn)
 
     def drop_columns(self, names: Sequence[str], *, txn: Txn | None = None) -> OperationResult:
         """Drop columns, or fields inside columns (by dots).
 
-        Needs `delta.columnMapping.mode`. Raises SchemaMismatch, MetadataChanged.
+        Needs `delta.columnMapping.mode`.
+
+        Raises:
+            SchemaMismatch: The table has no such column, partitions by it, uses it in a rule, or lacks column mapping.
+            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
+                again.
         """
         return self.operate(lambda snapshot, _: alter.drop_columns(snapshot, names), txn)
 
     def drop_not_null(self, column: str, *, txn: Txn | None = None) -> OperationResult:
-        """Allow nulls in a column, or a field inside one (by dots). Raises SchemaMismatch, MetadataChanged."""
+        """Allow nulls in a column, or a field inside one (by dots).
+
+        Raises:
+            SchemaMismatch: The table has no such column.
+            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
+                again.
+        """
         return self.operate(lambda snapshot, _: alter.drop_not_null(snapshot, column), txn)
 
     def set_comments(self, comments: Mapping[str, str | None], *, txn: Txn | None = None) -> OperationResult:
         """Set the comments of columns, or of fields inside them (by dots); None removes a comment.
 
-        Raises SchemaMismatch, MetadataChanged.
+        Raises:
+            SchemaMismatch: The table has no such column.
+            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
+                again.
         """
         return self.operate(lambda snapshot, _: alter.set_comments(snapshot, comments), txn)
 
     def reorder_columns(self, names: Sequence[str], *, txn: Txn | None = None) -> OperationResult:
-        """Move these columns to the front, in this order. Raises SchemaMismatch, MetadataChanged."""
+        """Move these columns to the front, in this order.
+
+        Raises:
+            SchemaMismatch: The table has no such column, or one is named twice.
+            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
+                again.
+        """
         return self.operate(lambda snapshot, _: alter.reorder_columns(snapshot, names), txn)
 
     def plan_append(self, data: pa.Schema, schema_mode: SchemaMode | None = None) -> Write:
@@ -381,7 +498,10 @@ class DeltaTable(TableView):
         With `run`, which calls tasks, a table with more than `part_rows` (500,000) files and tombstones gets a
         checkpoint of several parts, one written by each task. The log is then not cleaned.
 
-        Raises CheckpointRace if another process writes the same parts.
+        Raises:
+            CheckpointRace: Another process writes the same parts. The table is as it was.
+            UnsupportedWriterFeature: The table needs a feature that this writer does not support, or belongs to a lake
+                and was opened outside of a session.
         """
         from lake_core.delta.checkpoint_writer import write_checkpoint
 
@@ -412,7 +532,10 @@ class DeltaTable(TableView):
     def recorded(self, txn: Txn | None) -> OperationResult | None:
         """Return the result of an earlier attempt with this `txn`, or None if the latest version has none.
 
-        Raises InvalidTransaction, UnsupportedWriterFeature.
+        Raises:
+            InvalidTransaction: `txn` is not a pair of an application id and a version.
+            UnsupportedWriterFeature: The table needs a feature that this writer does not support, or belongs to a lake
+                and was opened outside of a session.
         """
         check_txn(txn, InvalidTransaction)
         self._check_writable()

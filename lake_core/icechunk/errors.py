@@ -25,7 +25,7 @@ class RepositoryAlreadyExists(IcechunkError):
 
 
 class UnsupportedSpecVersion(IcechunkError):
-    """The repository or one of its files follows another version of the specification than 1."""
+    """The repository or one of its files follows another version of the specification than 1. Use icechunk for it."""
 
 
 class DamagedObject(IcechunkError):

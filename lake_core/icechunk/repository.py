@@ -327,7 +327,13 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
     # Sessions
 
     def writable_session(self, branch: str) -> Session:
-        """Open a session on the tip of a branch. Raises RefNotFound."""
+        """Open a session on the tip of a branch.
+
+        Raises:
+            RefNotFound: There is no such branch. `list_branches` lists them.
+            DamagedObject: The branch cannot be read.
+            UnsupportedSpecVersion: Another client has upgraded the repository to version 2 of the specification.
+        """
         return self._session(refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id, branch, Session)
 
     def readonly_session(
@@ -424,13 +430,18 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         )
 
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
-        """Return the entry of one snapshot in the history. Raises SnapshotNotFound."""
+        """Return the entry of one snapshot in the history.
+
+        Raises:
+            SnapshotNotFound: The repository has no such snapshot. `ancestry` lists those of a branch.
+        """
         return snapshot_info(self._assets.read_snapshot(self._existing(snapshot_id)))
 
     def inspect_snapshot(self, snapshot_id: str, *, pretty: bool = True) -> str:
         """Return the contents of a snapshot as JSON: its nodes, and the manifests of each array.
 
-        Raises SnapshotNotFound.
+        Raises:
+            SnapshotNotFound: The repository has no such snapshot. `ancestry` lists those of a branch.
         """
         document = snapshot_document(self._assets.read_snapshot(self._existing(snapshot_id)))
         return json.dumps(document, indent=2 if pretty else None)
@@ -455,7 +466,12 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
     ) -> Diff:
         """Return the changes from one snapshot to a later one in the same history.
 
-        Raises NotInAncestry, RefNotFound, SnapshotNotFound, DamagedObject.
+        Raises:
+            NotInAncestry: The first snapshot is not in the history of the second. Swap them, or compare others.
+            RefNotFound: There is no such branch or tag.
+            SnapshotNotFound: The repository has no such snapshot. `ancestry` lists those of a branch.
+            DamagedObject: A snapshot or a log of its changes cannot be read.
+            ValueError: A side is not exactly one of a branch, a tag and a snapshot.
         """
         first = self._resolve(branch=from_branch, tag=from_tag, snapshot_id=from_snapshot_id)
         last = self._resolve(branch=to_branch, tag=to_tag, snapshot_id=to_snapshot_id)

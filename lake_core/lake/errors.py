@@ -14,19 +14,22 @@ if TYPE_CHECKING:
 
 
 class LakeNotFound(LakeError):
-    """No lake exists at the location."""
+    """No lake exists at the location. Check it, or create a lake with `lake init`."""
 
 
 class LakeAlreadyExists(LakeError):
-    """A lake exists where one was to be created."""
+    """A lake exists where one was to be created. Open it, or pass `exist_ok=True`."""
 
 
 class FolderInUse(LakeError):
-    """A folder for a new lake or an export holds files of another application."""
+    """A folder for a new lake or an export holds files of another application. Choose another folder."""
 
 
 class UnsupportedLake(LakeError):
-    """The lake was created by a later version of this package, with a format that this version does not support."""
+    """The lake has a format that this version of the package does not know, or its format file is damaged.
+
+    Upgrade the package, or restore the file from a backup.
+    """
 
 
 class DamagedLake(LakeError):
@@ -49,7 +52,7 @@ class RefExists(LakeError):
 
 
 class ProtectedBranch(LakeError):
-    """The branch accepts only merges."""
+    """The branch accepts only merges. Publish on another branch, and merge that."""
 
 
 class ReadOnly(LakeError):
@@ -82,12 +85,12 @@ class SessionClosed(LakeError):
 class StaleEpoch(LakeError):
     """Another process has resumed the session.
 
-    Writes of this process are refused, so that they cannot mix with the other's.
+    Writes of this process are refused, so that they cannot mix with the other's. Let that process go on.
     """
 
 
 class StaleAttempt(LakeError):
-    """A later attempt at the same task has been applied to the session already."""
+    """A later attempt at the same task has been applied to the session already. Let that one go on."""
 
 
 class UnfinishedTasks(LakeError):
@@ -103,7 +106,10 @@ class UnfinishedTasks(LakeError):
 
 
 class BatchesGone(LakeError):
-    """What the tasks of a published session wrote can no longer be told apart, as that was too long ago."""
+    """What the tasks of a published session wrote can no longer be told apart, as that was too long ago.
+
+    Start a new run, which adds to what is published.
+    """
 
 
 class NothingToApply(LakeError):

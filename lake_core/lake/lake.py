@@ -99,8 +99,12 @@ class Lake:
 
         `profile` sets the size of the ranges of a tree. It cannot be changed later.
 
-        Raises LakeAlreadyExists, InvalidUrl, UnsafeStore; FolderInUse if the folder holds the metadata of a lakeFS
-        repository or of an export to one.
+        Raises:
+            LakeAlreadyExists: A lake exists there, and `exist_ok` is false. Open it.
+            FolderInUse: The folder holds the metadata of a lakeFS repository, or of an export to one. Choose another
+                folder, or import the repository.
+            InvalidUrl: The location cannot be opened as a store.
+            UnsafeStore: The store ignores conditional puts, so writers could lose data. Choose another one.
         """
         root = store_at(url, storage_options)
         try:
@@ -139,8 +143,13 @@ class Lake:
             clock: As for `open`.
             progress: Called with "checked" and the number of commits.
 
-        Raises ForeignRepository, before anything is written, if it cannot become a lake; LakeAlreadyExists,
-        InvalidRef, RefNotFound, InvalidUrl, UnsafeStore.
+        Raises:
+            ForeignRepository: The repository cannot become a lake as it is. Nothing was written.
+            LakeAlreadyExists: A lake exists there already. Open it.
+            InvalidRef: A name cannot be that of a branch or tag of a lake. Give another one by `rename`.
+            RefNotFound: `rename` names a branch or tag that the repository does not have.
+            InvalidUrl: The namespace, or a location of `external`, cannot be opened as a store.
+            UnsafeStore: The store ignores conditional puts, so writers could lose data.
         """
         root = store_at(namespace, storage_options)
         if cls.exists(root) and not read_format(root).origin:
@@ -168,7 +177,13 @@ class Lake:
     ) -> Self:
         """Open the lake at a location.
 
-        `clock` returns the time, with a zone. Raises LakeNotFound, UnsupportedLake, InvalidUrl.
+        `clock` returns the time, with a zone.
+
+        Raises:
+            LakeNotFound: No lake exists there. Check the location, or create one.
+            UnsupportedLake: A later release wrote the lake's format, or its format file is damaged. Upgrade this
+                package, or restore the file.
+            InvalidUrl: The location cannot be opened as a store.
         """
         root = store_at(url, storage_options)
         return cls._open(root, clock)
@@ -263,7 +278,12 @@ class Lake:
         `isolation` is the lake's by default. Under `snapshot`, changes conflict by the rules of their formats, and if
         both sides wrote the same plain file. Under `serializable`, it is also a conflict if others changed what the
         session read. If several sessions with one `id` began at the same commit, one publishes, and the others get its
-        result. Raises RefNotFound, InvalidRef; ValueError for keys of `metadata` that the lake writes itself.
+        result.
+
+        Raises:
+            RefNotFound: There is no such branch.
+            InvalidRef: The `id` cannot be the name of a session.
+            ValueError: `metadata` has keys that the lake writes itself, or values that are not text.
         """
         from lake_core.lake.session.private_session import Session, SessionOptions
 
@@ -305,8 +325,10 @@ class Lake:
 
         Raises:
             RefNotFound: There is no such branch.
-            SessionClosed: The session has ended.
-            ValueError: `metadata` has keys that the lake writes itself.
+            SessionClosed: The session has ended. Open one with another id, or pass `renew=True`.
+            InvalidRef: The `id` cannot be the name of a session.
+            RefExists: The `id` is or was the name of a branch or tag. Choose another one.
+            ValueError: `metadata` has keys that the lake writes itself, or `expires_in` is longer than 7 days.
         """
         from lake_core.lake.session.shared_session import SharedOptions, open_shared
 
@@ -320,7 +342,10 @@ class Lake:
     def get_session(self, id: str, *, epoch: int | None = None) -> SharedSession:
         """Return a handle of an existing shared session, from any process.
 
-        Pass the `epoch` of the process that opened it; the default is the current one. Raises SessionNotFound.
+        Pass the `epoch` of the process that opened it; the default is the current one.
+
+        Raises:
+            SessionNotFound: The lake has no session with this id, or no longer its record.
         """
         from lake_core.lake.session.shared_session import SharedSession
 
@@ -335,7 +360,8 @@ class Lake:
     def published_batches(self, id: str) -> Mapping[str, Sequence[Batch]]:
         """Return what tasks published with the generations of a session, and later ones did not replace, by commit.
 
-        Raises BatchesGone if a generation was published too long ago.
+        Raises:
+            BatchesGone: A generation was published too long ago, or the session was not opened with `renew=True`.
         """
         from lake_core.lake.session.generations import published_batches
 
@@ -355,7 +381,13 @@ class Lake:
         return self._repository.refs().branches()
 
     def create_branch(self, name: str, *, at: str = "main", exist_ok: bool = False) -> str:
-        """Create a branch at a ref and return its commit. Copies no data. Raises RefExists, InvalidRef, RefNotFound."""
+        """Create a branch at a ref and return its commit. Copies no data.
+
+        Raises:
+            RefExists: The name is or was that of a branch, tag or session. Choose another one.
+            InvalidRef: The name cannot be that of a branch, or `at` is no ref to a commit.
+            RefNotFound: The lake has no ref `at`.
+        """
         return create_branch(self._repository.journal, name, at, exist_ok)
 
     def delete_branch(self, name: str, *, at: str | None = None) -> bool:
@@ -363,7 +395,9 @@ class Lake:
 
         With `at`, a commit's id, the branch is deleted only if it is still at this commit.
 
-        Raises RefNotFound, InvalidRef.
+        Raises:
+            RefNotFound: There is no such branch.
+            InvalidRef: The branch is checked out, so it cannot be deleted.
         """
         if name == self._repository.format.branch:
             raise InvalidRef(f"the branch {name!r} is the one that is checked out: it cannot be deleted")
@@ -376,12 +410,19 @@ class Lake:
     def create_tag(self, name: str, *, at: str = "main") -> str:
         """Give a commit a permanent name, and return the commit.
 
-        Raises RefExists, also if a tag of this name was deleted; InvalidRef, RefNotFound.
+        Raises:
+            RefExists: The name is or was that of a branch, tag or session, even of a deleted tag. Choose another one.
+            InvalidRef: The name cannot be that of a tag, or `at` is no ref to a commit.
+            RefNotFound: The lake has no ref `at`.
         """
         return create_tag(self._repository.journal, name, at)
 
     def delete_tag(self, name: str) -> None:
-        """Delete a tag. Its name cannot be used again. Raises RefNotFound."""
+        """Delete a tag. Its name cannot be used again.
+
+        Raises:
+            RefNotFound: There is no such tag.
+        """
         delete_tag(self._repository.journal, name)
 
     def merge(
@@ -409,7 +450,18 @@ class Lake:
         With `squash`, the new commit has the head of the branch as its only parent, so the branch's log does not list
         the commits of the ref. They have reached the branch all the same: later merges bring what is new since.
 
-        Raises Conflict, NothingToApply, RefNotFound, ContentGone, Collected.
+        Raises:
+            Conflict: Both sides changed the same. Nothing was merged; the message says what to do, such as to pass a
+                `strategy`.
+            NothingToApply: The branch has all of the ref already.
+            RefNotFound: There is no such branch or ref, or the two have no commit in common.
+            InvalidRef: The ref is not written as one, or names a session.
+            ContentGone: The content of a commit that it needs was garbage-collected. Merge newer branches, or do the
+                work again in a session.
+            Collected: What it would bring back is being garbage-collected. Do the work again in a session.
+            Diverged: Another writer changed the checked-out log of a dataset. `lake adopt` merges the two.
+            PublishTimeout: Other writers moved the branch first at every try. Nothing was published: try again.
+            ValueError: There is no such strategy.
         """
         from lake_core.lake.publish.merge import merge
 
@@ -417,7 +469,17 @@ class Lake:
         return merge(self._repository, self._commit(ref, refs), ref, into, message, strategy, squash=squash)
 
     def preview_merge(self, ref: str, *, into: str = "main", strategy: MergeStrategy | None = None) -> MergePreview:
-        """Return what `merge` would do now, and write nothing. Raises what `merge` raises."""
+        """Return what `merge` would do now, and write nothing.
+
+        Raises:
+            Conflict: Both sides changed the same, so `merge` would fail. Pass a `strategy`, or resolve it in a session.
+            NothingToApply: The branch has all of the ref already.
+            RefNotFound: There is no such branch or ref, or the two have no commit in common.
+            InvalidRef: The ref is not written as one, or names a session.
+            ContentGone: The content of a commit that it needs was garbage-collected. Merge newer branches, or do the
+                work again in a session.
+            ValueError: There is no such strategy.
+        """
         from lake_core.lake.publish.merge import preview_merge
 
         refs = self._repository.refs()
@@ -430,7 +492,17 @@ class Lake:
         undone is in force again, so the revert of a revert brings back what that undid. Later merges do not bring back
         what is undone.
 
-        Raises Conflict, NothingToApply, ContentGone, Collected.
+        Raises:
+            Conflict: Later changes have read or rewritten what the commit wrote. Undo those first.
+            NothingToApply: The commit is reverted already, is not on the branch, or is the first one.
+            RefNotFound: There is no such commit, branch or parent.
+            InvalidRef: The ref is not written as one, or names a session.
+            ProtectedBranch: The branch accepts only merges. Publish on another branch, and merge that.
+            ContentGone: The content of a commit that it needs was garbage-collected. Merge newer branches, or do the
+                work again in a session.
+            Collected: What it would bring back is being garbage-collected. Do the work again in a session.
+            Diverged: Another writer changed the checked-out log of a dataset. `lake adopt` merges the two.
+            PublishTimeout: Other writers moved the branch first at every try. Nothing was published: try again.
         """
         from lake_core.lake.publish.merge import revert
 
@@ -443,7 +515,17 @@ class Lake:
         A later merge brings the rest of the commit's branch. If the branch has all of the commit, also by way of a
         merge or a squash, there is nothing to apply, even if it was reverted there.
 
-        Raises Conflict, NothingToApply, ContentGone, Collected.
+        Raises:
+            Conflict: The branch has changed the same. Merge the commit's branch, or do the work again in a session.
+            NothingToApply: The branch has the commit already, or it is the first one.
+            RefNotFound: There is no such commit, branch or parent.
+            InvalidRef: The ref is not written as one, or names a session.
+            ProtectedBranch: The branch accepts only merges. Publish on another branch, and merge that.
+            ContentGone: The content of a commit that it needs was garbage-collected. Merge newer branches, or do the
+                work again in a session.
+            Collected: What it would bring back is being garbage-collected. Do the work again in a session.
+            Diverged: Another writer changed the checked-out log of a dataset. `lake adopt` merges the two.
+            PublishTimeout: Other writers moved the branch first at every try. Nothing was published: try again.
         """
         from lake_core.lake.publish.merge import cherry_pick
 
@@ -480,7 +562,9 @@ class Lake:
         commit that a session is based on. With `rely_on` of a session, what is read counts as read by that session.
         `ReadRecord.add` collects the reads for a session that begins later.
 
-        Raises RefNotFound.
+        Raises:
+            RefNotFound: The lake has no such ref.
+            InvalidRef: The ref is not written as one.
         """
         repository = self._repository
         revision = resolve(repository.refs(), repository.journal, ref)
@@ -497,23 +581,36 @@ class Lake:
     def delta(self, path: str, *, ref: str = "main", **options: Any) -> DeltaTable:
         """Open a Delta table at a ref; `options` are those of `DeltaTable.open`.
 
-        Raises DatasetNotFound, RefNotFound.
+        Raises:
+            DatasetNotFound: The ref has no Delta table at this path. `list_datasets` lists what it has.
+            RefNotFound: The lake has no such ref.
         """
         return self.at(ref).delta(path, **options)
 
     def icechunk(self, path: str, *, ref: str = "main", **options: Any) -> DatasetRepository:
         """Open an Icechunk repository at a ref; `options` are those of `Repository.open`.
 
-        Raises DatasetNotFound, RefNotFound.
+        Raises:
+            DatasetNotFound: The ref has no repository at this path. `list_datasets` lists what it has.
+            RefNotFound: The lake has no such ref.
         """
         return self.at(ref).icechunk(path, **options)
 
     def pool(self, path: str, *, ref: str = "main") -> Pool:
-        """Open a pool at a ref. Raises DatasetNotFound, RefNotFound."""
+        """Open a pool at a ref.
+
+        Raises:
+            DatasetNotFound: The ref has no pool at this path. `list_datasets` lists what it has.
+            RefNotFound: The lake has no such ref.
+        """
         return self.at(ref).pool(path)
 
     def list_datasets(self, ref: str = "main") -> list[DatasetRecord]:
-        """List the datasets at a ref, by path."""
+        """List the datasets at a ref, by path.
+
+        Raises:
+            RefNotFound: The lake has no such ref.
+        """
         return [record for _, record in sorted(self.at(ref).datasets().items())]
 
     def log(
@@ -527,7 +624,9 @@ class Lake:
     ) -> list[Commit]:
         """List the commits of a ref, newest first: only those that changed `dataset`, and none from before `since`.
 
-        Raises RefNotFound.
+        Raises:
+            RefNotFound: The lake has no such ref.
+            InvalidRef: The ref is not written as one, or names a session.
         """
         refs = self._repository.refs()
         commits = log(refs, self._commit(ref, refs), first_parent=first_parent, dataset=dataset)
@@ -538,7 +637,10 @@ class Lake:
     def diff(self, before: str, after: str, *, prefix: str = "") -> Iterator[ChangedKey]:
         """Yield the keys that differ between two refs, in order.
 
-        Only the parts of the trees that differ are read. Raises RefNotFound.
+        Only the parts of the trees that differ are read.
+
+        Raises:
+            RefNotFound: The lake does not have one of the refs.
         """
         from lake_core.lake.publish.comparison import changed_keys
 
@@ -547,10 +649,13 @@ class Lake:
     def compare(
         self, before: str, after: str, *, prefix: str = "", sample: int = 0, most_rows: int = MOST_ROWS
     ) -> Comparison:
-        """Compare two refs: tables by their versions, rows and columns, plain files by key. Raises RefNotFound.
+        """Compare two refs: tables by their versions, rows and columns, plain files by key.
 
         Rows are counted exactly if the changed files of a table hold at most `most_rows`. The result shows up to
         `sample` of the rows that each table gained and lost.
+
+        Raises:
+            RefNotFound: The lake does not have one of the refs.
         """
         from lake_core.lake.publish.comparison import compare_states
 

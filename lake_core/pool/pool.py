@@ -78,7 +78,11 @@ class Pool:
         return f"Pool({self.config.name!r} in {self._store!r})"
 
     def list_branches(self) -> list[BranchConfig]:
-        """Return the branches in the order of their names. Raises DamagedLake."""
+        """Return the branches in the order of their names.
+
+        Raises:
+            DamagedLake: The journal cannot be read.
+        """
         return list(self._state().values())
 
     def create_branch(self, name: str, *, at: str = "main") -> BranchConfig:
@@ -107,12 +111,21 @@ class Pool:
     def delete_branch(self, name: str) -> None:
         """Delete a branch. Its commits stay readable by their ids until they are vacuumed.
 
-        The branch main can be deleted too, and created again. Raises NoSuchBranch, DamagedLake.
+        The branch main can be deleted too, and created again.
+
+        Raises:
+            NoSuchBranch: The pool has no such branch.
+            DamagedLake: The journal cannot be read.
         """
         delete_branch(self._branches, name)
 
     def tip(self, branch: str = "main") -> str:
-        """Return the id of a branch's last commit. Raises NoSuchBranch, DamagedLake."""
+        """Return the id of a branch's last commit.
+
+        Raises:
+            NoSuchBranch: The pool has no such branch.
+            DamagedLake: The journal cannot be read.
+        """
         return branch_of(self._state(), branch).commit
 
     def log(self, branch: str = "main", commit: str | None = None) -> Iterator[Commit]:
@@ -211,14 +224,19 @@ class Pool:
     def markers(self, branch: str = "main") -> Markers:
         """Return the transaction identifiers of a branch at its last commit, by application id. Leave out expired ones.
 
-        Raises NoSuchBranch, DamagedLake.
+        Raises:
+            NoSuchBranch: The pool has no such branch.
+            DamagedLake: The journal or a commit cannot be read.
         """
         return self._commits.markers(self.tip(branch))
 
     def has_marker(self, txn: Txn, branch: str = "main") -> bool:
         """Return whether a branch has this version of an application's write, or a later one.
 
-        Raises NoSuchBranch, DamagedLake.
+        Raises:
+            InvalidTransaction: `txn` is not a pair of an application id and a version.
+            NoSuchBranch: The pool has no such branch.
+            DamagedLake: The journal or a commit cannot be read.
         """
         check_txn(txn, InvalidTransaction)
         return self._writer.is_recorded(branch, txn)

@@ -15,7 +15,10 @@ class JavaTooOld(LakeError):
 
 
 class UnreachableStore(RunnerFailed):
-    """Spark's executors cannot reach the table's store, because it exists only in this process."""
+    """Spark's executors cannot reach the table's store, because it exists only in this process.
+
+    Keep what Spark reads in files or in a bucket.
+    """
 
 
 class SparkJobFailed(RunnerFailed):

@@ -71,8 +71,15 @@ class Session(WriteSession):
     def publish(self) -> Published:
         """Publish now. A repeated call returns the same result.
 
-        Raises PublishTimeout, Collected; ValueError for invalid metadata; Conflict, after which the session is kept
-        under its id as a failed one, unless it brings back what is being garbage-collected.
+        Raises:
+            Conflict: Others have changed the same. The session is kept under its id as a failed one, unless it brings
+                back what is being garbage-collected. The message says what to do.
+            SessionClosed: The session has ended, or is older than 7 days.
+            ProtectedBranch: The branch accepts only merges. Publish on another branch, and merge that.
+            Collected: What it would bring back is being garbage-collected. Do the work again in a session.
+            Diverged: Another writer changed the checked-out log of a dataset. `lake adopt` merges the two.
+            PublishTimeout: Other writers moved the branch first at every try. Nothing was published: try again.
+            ValueError: The metadata has keys that the lake writes itself, or values that are not text.
         """
         if self.result is None:
             is_repeated = self.state == UNSETTLED
@@ -95,7 +102,8 @@ class Session(WriteSession):
         `reads` are keys of a commit of the session's branch, and prefixes ending in "*". The publish is then a conflict
         if others have changed them.
 
-        Raises Conflict if they differ between the commit and the session's base.
+        Raises:
+            Conflict: They differ between the commit and the session's base. Do the work again.
         """
         if self.isolation == "serializable":
             refs = self._repository.refs()

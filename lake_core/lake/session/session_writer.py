@@ -34,7 +34,15 @@ class SessionWriter(WriteSession):
     def __init__(
         self, repository: Repository, session: str, epoch: int | None, attempt: TaskAttempt, *, replaces: bool = True
     ) -> None:
-        """Join a session. Raises SessionNotFound, SessionClosed, StaleEpoch, StaleAttempt, Conflict."""
+        """Join a session.
+
+        Raises:
+            SessionNotFound: The lake has no such session.
+            SessionClosed: The session was published, abandoned or failed, or has expired.
+            StaleEpoch: Another process has resumed the session.
+            StaleAttempt: A later attempt at the task is in the session already.
+            Conflict: Others rewrote or removed what an earlier attempt at the task wrote.
+        """
         refs = repository.refs()
         record = open_record(repository, refs, session, epoch)
         super().__init__(
@@ -75,8 +83,12 @@ class SessionWriter(WriteSession):
     def flush(self) -> None:
         """Add the changes since the last flush to the session as one batch, and then see those of other writers.
 
-        Raises StaleEpoch, SessionClosed, StaleAttempt, Collected; Conflict if another writer made changes that
-        conflict.
+        Raises:
+            Conflict: Another writer of the session made changes that conflict.
+            SessionClosed: The session or this writer has ended, or too many processes flush at once. Then flush again.
+            StaleEpoch: Another process has resumed the session.
+            StaleAttempt: Another attempt at the task has replaced this one. Let that one go on.
+            Collected: What it would bring back is being garbage-collected. Do the work again in a session.
         """
         self.changes.check_open()
         with self.changes.lock:

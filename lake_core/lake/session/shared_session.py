@@ -126,7 +126,8 @@ class SharedSession(StateStore):
         `reads` are keys of a commit of the session's branch, and prefixes ending in "*". The publish is then a conflict
         if others have changed them. A session that accepts no more writes does not change.
 
-        Raises Conflict if they differ between the commit and the session's base.
+        Raises:
+            Conflict: They differ between the commit and the session's base. Do the work again.
         """
         if self._record.isolation != "serializable" or self._relied_on.issuperset((commit, read) for read in reads):
             return
@@ -171,6 +172,11 @@ class SharedSession(StateStore):
         """Take batches out of the session by their ids, as `discard` does. Those that are gone already are passed over.
 
         It is for a caller who has judged these batches: what their tasks have written in the meantime stays.
+
+        Raises:
+            Conflict: Other tasks rewrote or removed what is to be taken out: discard these as well.
+            SessionClosed: The session was published or abandoned, or has expired.
+            StaleEpoch: Another process has resumed the session.
         """
         from lake_core.lake.session.tasks import discard
 
@@ -221,6 +227,10 @@ class SharedSession(StateStore):
             Conflict: The changes conflict with later publishes. The session fails, stays readable, and can be forked.
             SessionClosed: The session was abandoned, or has expired.
             StaleEpoch: Another process has resumed the session.
+            ProtectedBranch: The branch accepts only merges. Publish on another branch, and merge that.
+            Collected: What it would bring back is being garbage-collected. Do the work again in a session.
+            Diverged: Another writer changed the checked-out log of a dataset. `lake adopt` merges the two.
+            PublishTimeout: Other writers moved the branch first at every try. Nothing was published: try again.
         """
         from lake_core.lake.session.publish_session import publish_session
 
@@ -246,7 +256,11 @@ class SharedSession(StateStore):
         fail(self._repository, self.id, reason, keep, self.epoch)
 
     def abandon(self) -> None:
-        """End the session and discard its changes. Raises SessionClosed if it is published."""
+        """End the session and discard its changes.
+
+        Raises:
+            SessionClosed: The session is published. Revert its commit instead.
+        """
 
         def plan(state: State) -> Sequence[Action]:
             record = RefsState(state).session(self.id)
@@ -264,7 +278,8 @@ class SharedSession(StateStore):
         The new session has the same lineage. If this one is serializable, the new one relies on all that was read in
         this one, also for what is left out.
 
-        Raises SessionClosed if this session has ended.
+        Raises:
+            SessionClosed: This session was published or abandoned, or has expired.
         """
         while (session := self._try_fork(without, expires_in)) is None:
             pass  # the session has changed, or a collection has begun: the tree must not use what it deletes

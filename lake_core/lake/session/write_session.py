@@ -35,7 +35,12 @@ class WriteSession(WritableState):
 
         The arguments are those of the format's `create`, such as `exist_ok`.
 
-        Raises DatasetExists, and what the format raises.
+        Raises:
+            DatasetExists: The path, or one above or below it, is a dataset or holds plain files. Choose another path,
+                or open what exists with `exist_ok=True`.
+            InvalidKey: The path cannot be that of a dataset.
+            SessionClosed: The session has ended. Open another one.
+            LakeError: What the format's own `create` raises.
         """
         changes = self.changes
         changes.check_open()
@@ -126,8 +131,11 @@ class WriteSession(WritableState):
     def import_delta(self, path: str) -> DeltaTable:
         """Register a Delta table in the lake's folder, with its history. Only its log is copied.
 
-        Other clients may still write it: their commits are adopted before the next publish. Raises DatasetNotFound,
-        DatasetExists.
+        Other clients may still write it: their commits are adopted before the next publish.
+
+        Raises:
+            DatasetNotFound: There is no Delta table at the path.
+            DatasetExists: The path, or one above or below it, is a dataset of the lake already, or has plain files.
         """
         return self.delta(self.import_dataset(path, "delta").path)
 
@@ -137,7 +145,12 @@ class WriteSession(WritableState):
         Pass `copy_files=True` if the dataset consists of plain files of the session, such as those of a lakeFS
         repository that became a lake. Its data files are then copied into the folder.
 
-        Raises DatasetNotFound, DatasetExists.
+        Raises:
+            DatasetNotFound: There is no dataset of the format at the path.
+            DatasetExists: The path, or one above or below it, is a dataset of the lake already, or has plain files.
+            InvalidKey: With `copy_files`, a file at the path is none of the format's. Move or delete it first.
+            AlreadyExists: With `copy_files`, another file is where a data file would go. Move it away first.
+            SessionClosed: The session has ended. Open another one.
         """
         self.changes.check_open()
         return (import_copied_dataset if copy_files else import_dataset)(self, path, format)
@@ -152,7 +165,11 @@ class WriteSession(WritableState):
         """Register the branch main of an Icechunk repository in the lake's folder. No chunk is copied.
 
         Its other branches and tags stay in the folder, and are not part of the lake. Other clients may still write it:
-        their commits to main are adopted before the next publish. Raises DatasetNotFound, DatasetExists.
+        their commits to main are adopted before the next publish.
+
+        Raises:
+            DatasetNotFound: There is no repository at the path.
+            DatasetExists: The path, or one above or below it, is a dataset of the lake already, or has plain files.
         """
         return self.icechunk(self.import_dataset(path, "icechunk").path)
 
@@ -170,7 +187,12 @@ class WriteSession(WritableState):
         """Register the branch main of the only pool of a Zed lake in the lake's folder. No data file is copied.
 
         Its other branches stay in the folder, and are not part of the lake. Other clients may still load into it: their
-        commits to main are adopted before the next publish. Raises DatasetNotFound, DatasetExists, NoSuchPool.
+        commits to main are adopted before the next publish.
+
+        Raises:
+            DatasetNotFound: There is no Zed lake at the path.
+            DatasetExists: The path, or one above or below it, is a dataset of the lake already, or has plain files.
+            NoSuchPool: The Zed lake does not have exactly one pool.
         """
         return self.pool(self.import_dataset(path, "pool").path)
 
@@ -178,6 +200,10 @@ class WriteSession(WritableState):
         """Add the objects under a prefix of the lake's folder to this session, at their keys or under `to`.
 
         They are not copied, so they must not change from now on.
+
+        Raises:
+            InvalidKey: An object's key cannot be one of the lake.
+            SessionClosed: The session has ended. Open another one.
         """
         self.changes.check_open()
         return import_objects(self, prefix, to)

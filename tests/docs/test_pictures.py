@@ -1,0 +1,40 @@
+"""The pictures of the docs are drawn by tests/docs/pictures.py, and pages show those that exist."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.docs.blocks import DOCS
+from tests.docs.pictures import FOLDER, files
+
+PICTURE = re.compile(
+    r'<picture>\n  <source media="\(prefers-color-scheme: dark\)" srcset="(\S+)">\n  <img alt="[^"]+" src="(\S+)">\n'
+)
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+
+@pytest.mark.parametrize(("name", "svg"), files().items(), ids=files())
+def test_a_picture_is_what_the_script_draws(name: str, svg: str) -> None:
+    assert (FOLDER / name).read_text() == svg, "run `python -m tests.docs.pictures`"
+    ElementTree.fromstring(svg)
+
+
+def test_there_are_no_other_pictures() -> None:
+    assert {path.name for path in FOLDER.iterdir()} == set(files())
+
+
+def test_pages_show_pictures_that_exist_for_light_and_for_dark() -> None:
+    shown = set()
+    for page in PAGES:
+        for dark, light in PICTURE.findall(page.read_text()):
+            assert dark.replace("-dark.svg", "-light.svg") == light
+            shown |= {(page.parent / path).resolve() for path in (dark, light)}
+    assert shown == {FOLDER / name for name in files()}
+
+
+def test_the_readme_needs_no_script_to_be_drawn() -> None:
+    assert "```mermaid" not in (ROOT / "README.md").read_text()
