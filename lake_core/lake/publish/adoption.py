@@ -16,6 +16,7 @@ from lake_core.lake.publish.checkout import is_pointer_behind
 from lake_core.lake.publish.prepare import Proposal, head_of, prepare_tree
 from lake_core.lake.publish.tree_update import DatasetUpdate, TreeUpdate
 from lake_core.lake.state.content import Item, new_item
+from lake_core.lake.state.version_search import last_version
 from lake_core.lake.state.view import Overlay
 
 if TYPE_CHECKING:
@@ -139,23 +140,25 @@ def _is_ahead(view: DatasetView, key: str) -> bool:
     return False  # main was not checked out
 
 
-def _fork(view: DatasetView, version: int, target: StateStore) -> int:
-    """Find the last version that main's log and the checked-out log have in common."""
-    while version >= 0:
-        keys = view.format.log_keys(view, version)
-        if all(_same(view, key, target) for key in keys):
-            return version
-        version -= 1
-    return version
+def _fork(view: DatasetView, last: int, target: StateStore) -> int:
+    """Find the last version up to `last` that main's log and the checked-out log have in common, -1 if none is."""
+
+    def is_common(version: int) -> bool:
+        return version <= last and all(_same(view, key, target) for key in view.format.log_keys(view, version))
+
+    fork = last_version(is_common, last) if last >= 0 else None
+    if fork is None:  # the first entries of one log may have been cleaned up
+        fork = next((version for version in range(last, -1, -1) if is_common(version)), -1)
+    return fork
 
 
 def _same(view: DatasetView, key: str, target: StateStore) -> bool:
     item = view.item(key)
-    return (
-        item is not None
-        and view.checkout_store.exists(key)
-        and bytes(view.checkout_store.get(key)) == target.content.get(item)
-    )
+    try:
+        data = None if item is None else bytes(view.checkout_store.get(key))
+    except NotFound:
+        return False
+    return item is not None and data == target.content.get(item)
 
 
 def _with(repository: Repository, target: StateStore, items: dict[str, Item | None]) -> StateStore:
