@@ -406,19 +406,19 @@ def _recorded(
     A txn action proves that its own write is there, never that those beside it are. A version that went down since
     `before` was undone, so it proves nothing.
     """
-    there: list[tuple[str, int]] = []
-    others: CommitRange | None = None
-    for app_id, version in marked if marked is not None and commits.continues else ():
-        earlier, recorded = _version_in(before, app_id), _version_in(head, app_id)
-        if version <= earlier or recorded < version or recorded == earlier:
-            continue
-        # A writer that is late does not know of a later version. Between branches, only the same one is the same.
-        if recorded > version and context.session is None:
-            others = others or CommitRange.between(before, head)
-            if not sets_marker(others, app_id, version):
-                continue
-        there.append((app_id, version))
-    return there
+    if marked is None or not commits.continues:
+        return []
+    there = [
+        (app_id, version)
+        for app_id, version in marked
+        if _version_in(before, app_id) < version <= _version_in(head, app_id)
+    ]
+    newest = [(app_id, version) for app_id, version in there if version == _version_in(head, app_id)]
+    # A writer that is late does not know of a later version. Between branches, only the same one is the same.
+    if context.session is not None or newest == there:
+        return there
+    others = CommitRange.between(before, head)
+    return [marker for marker in there if marker in newest or sets_marker(others, *marker)]
 
 
 def _check_not_undone(

@@ -15,7 +15,6 @@ from lake_core.icechunk.append_solver import AppendSolver
 from lake_core.icechunk.chunk_storage import ChunkStorageStats
 from lake_core.icechunk.commit import CommitResult
 from lake_core.icechunk.config import (
-    CachingConfig,
     CompressionConfig,
     ManifestConfig,
     ManifestPreloadConfig,
@@ -54,7 +53,6 @@ from lake_core.icechunk.virtual import VirtualChunkSpec
 __all__ = [
     "AppendSolver",
     "BasicConflictSolver",
-    "CachingConfig",
     "ChunkStorageStats",
     "ChunkType",
     "azure_storage",

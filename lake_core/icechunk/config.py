@@ -81,20 +81,6 @@ class CompressionConfig:
     level: int | None = None
 
 
-@dataclass(slots=True)
-class CachingConfig:
-    """The limits of caches.
-
-    They are stored for other clients: this one limits its cache by bytes, and ignores these values.
-    """
-
-    num_snapshot_nodes: int | None = None
-    num_chunk_refs: int | None = None
-    num_transaction_changes: int | None = None
-    num_bytes_attributes: int | None = None
-    num_bytes_chunks: int | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class ManifestSplitCondition:
     """A condition that selects the arrays of a split rule.
@@ -229,7 +215,8 @@ class RepositoryConfig:
     get_partial_values_concurrency: int | None = None
     compression: CompressionConfig | None = None
     max_concurrent_requests: int | None = None
-    caching: CachingConfig | None = None
+    caching: dict[str, Any] | None = None
+    """Stored for other clients: this one limits its cache by bytes."""
     storage: Any = None
     virtual_chunk_containers: dict[str, VirtualChunkContainer] | None = None
     """By URL prefix."""
@@ -321,5 +308,5 @@ def _merged(config: Any, other: Any) -> Any:
     return other
 
 
-_PARTS = (RepositoryConfig, CompressionConfig, CachingConfig, ManifestConfig)
+_PARTS = (RepositoryConfig, CompressionConfig, ManifestConfig)
 """The types that are merged field by field."""

@@ -8,7 +8,6 @@ from typing import Any
 import yaml
 
 from lake_core.icechunk.config import (
-    CachingConfig,
     CompressionConfig,
     ManifestConfig,
     ManifestPreloadConfig,
@@ -101,7 +100,7 @@ def encode_config(config: RepositoryConfig) -> bytes:
         "get_partial_values_concurrency": config.get_partial_values_concurrency,
         "compression": None if config.compression is None else _fields(config.compression),
         "max_concurrent_requests": config.max_concurrent_requests,
-        "caching": None if config.caching is None else _fields(config.caching),
+        "caching": config.caching,
         "storage": config.storage,
         "virtual_chunk_containers": None
         if containers is None
@@ -113,7 +112,7 @@ def encode_config(config: RepositoryConfig) -> bytes:
     return text.encode()
 
 
-def _fields(options: CompressionConfig | CachingConfig | ManifestPreloadConfig) -> dict[str, Any]:
+def _fields(options: CompressionConfig | ManifestPreloadConfig) -> dict[str, Any]:
     return {name: getattr(options, name) for name in options.__slots__}
 
 
@@ -126,16 +125,16 @@ def _decode_document(document: dict[str, Any]) -> RepositoryConfig:
                 "inline_chunk_threshold_bytes",
                 "get_partial_values_concurrency",
                 "max_concurrent_requests",
+                "caching",
                 "storage",
             )
         }
     )
-    compression, caching = values.pop("compression", None), values.pop("caching", None)
-    containers, manifest = values.pop("virtual_chunk_containers", None), values.pop("manifest", None)
+    compression, manifest = values.pop("compression", None), values.pop("manifest", None)
+    containers = values.pop("virtual_chunk_containers", None)
     return replace(
         config,
         compression=None if compression is None else CompressionConfig(**compression),
-        caching=None if caching is None else CachingConfig(**caching),
         virtual_chunk_containers=None
         if containers is None
         else {prefix: _decode_container(value) for prefix, value in containers.items()},

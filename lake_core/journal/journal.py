@@ -27,6 +27,7 @@ from lake_core.journal.naming import Naming
 from lake_core.journal.pointer import Pointer, raise_head
 from lake_core.journal.purge import purge
 from lake_core.journal.reader import Outline, Reader
+from lake_core.journal.single_snapshot import SingleSnapshotReader
 from lake_core.journal.snapshot_files import write_snapshot
 from lake_core.store.key import check_key
 
@@ -86,8 +87,10 @@ class Journal:
             raise ValueError("snapshot_every and head_every are numbers of entries, and must be at least 1")
         prefix = check_key(folder) + "/" if folder else ""
         self._clock = JournalClock(clock)
-        self._reader = Reader(
-            store, prefix, codec or JsonCodec(), naming or Naming(), max_entry_bytes, max_snapshot_bytes, self._clock
+        naming = naming or Naming()
+        reader = Reader if naming.fixed_snapshot is None else SingleSnapshotReader
+        self._reader = reader(
+            store, prefix, codec or JsonCodec(), naming, max_entry_bytes, max_snapshot_bytes, self._clock
         )
         self._outline: tuple[Outline, Moment] | None = None
         self.archive = archive

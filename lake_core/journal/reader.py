@@ -53,6 +53,18 @@ class Outline(NamedTuple):
     """The cached snapshots by number and key, newest first."""
 
 
+class Start(NamedTuple):
+    """A snapshot, and what was read together with it."""
+
+    state: State | None
+    """None if there is no valid snapshot that is new enough."""
+    tail: Tail
+    entries: Sequence[Entry] = ()
+    """The first of those that follow the snapshot."""
+    is_end: bool = False
+    """Whether no more follow, or none are wanted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A state that was read from the store, with details of how it was read."""
@@ -155,7 +167,7 @@ class Reader:
             state = self.advance(state, batch)
         return state
 
-    def advance(self, state: State, batch: list[Entry]) -> State:
+    def advance(self, state: State, batch: Sequence[Entry]) -> State:
         """Apply a batch of entries that follows the state. Raises CorruptEntry where an entry does not fit."""
         try:
             return state.advanced(batch)
@@ -185,32 +197,36 @@ class Reader:
             outline = None
             if until is not None:
                 head = Pointer(until, None)
-            start, batch, ended, tail = self._start(floor, until, snapshots, head.value or 0)
-            if start is not None:
-                state = self.advance(start, batch)
-                if not ended:  # HEAD lags by more than it should: by how much is not known
-                    state = self.replay(state, max(head.value or 0, state.number + 2 * _BEYOND_HINT), until)
-                if until is None:
-                    state = self._check_gap(state, head.value or 0)
-                if not ended or self.clock.long_ago(state.time):
-                    # TAIL is read last, because missing entries that were purged in the meantime look like the end.
-                    # A young state needs no second look: the entry after it would be too young to be purged.
-                    tail = self.tail()
-            if start is not None and tail.first <= start.number + 1:
-                if until is not None and state.number < until:
-                    raise NoSuchEntry(
-                        f"the journal {self.prefix} ends at entry {state.number}: there is no entry {until}"
-                    )
-                return Loaded(state, state.number - start.number, head)
-            if start is None and tail.first - 1 <= floor:
+            start = self.start(floor, until, snapshots, head.value or 0)
+            tail = start.tail
+            if start.state is None and tail.first - 1 <= floor:
                 raise JournalDamaged(
                     f"{self.prefix}{self.naming.base(floor)} is missing or damaged, and the entries up to {floor} "
                     "are purged: restore it from a backup"
                 )
+            if start.state is not None:
+                state = self._continued(start.state, start, until, head.value or 0)
+                if not start.is_end or self.clock.long_ago(state.time):
+                    # TAIL is read last, because missing entries that were purged in the meantime look like the end.
+                    # A young state needs no second look: the entry after it would be too young to be purged.
+                    tail = self.tail()
+                if tail.first <= start.state.number + 1:
+                    if until is not None and state.number < until:
+                        raise NoSuchEntry(
+                            f"the journal {self.prefix} ends at entry {state.number}: there is no entry {until}"
+                        )
+                    return Loaded(state, state.number - start.state.number, head)
             floor = tail.first - 1
             if until is not None and until < floor:
                 raise self.purged(until, tail)
         raise JournalDamaged(f"the journal {self.prefix} was purged {_LOADS} times while it was read: try again")
+
+    def _continued(self, state: State, start: Start, until: int | None, hint: int) -> State:
+        """Apply the entries that follow the state of a start. Raises CorruptEntry, JournalDamaged."""
+        state = self.advance(state, start.entries)
+        if not start.is_end:  # HEAD lags by more than it should: by how much is not known
+            state = self.replay(state, max(hint, state.number + 2 * _BEYOND_HINT), until)
+        return self._check_gap(state, hint) if until is None else state
 
     def purged(self, number: int, tail: Tail) -> HistoryPurged:
         """Return the error for a purged entry, which names the entries that are retained."""
@@ -222,8 +238,6 @@ class Reader:
 
     def snapshots(self) -> list[tuple[int, str]]:
         """List the cached snapshots by number and key, newest first."""
-        if self.naming.fixed_snapshot is not None:
-            return []
         return self.numbered(self.naming.snapshots)
 
     def numbered(self, folder: str) -> list[tuple[int, str]]:
@@ -264,36 +278,29 @@ class Reader:
             raise self.purged(until, tail)
         return tail.first - 1
 
-    def _start(
-        self, floor: int, until: int | None, snapshots: Sequence[tuple[int, str]], hint: int
-    ) -> tuple[State | None, list[Entry], bool, Tail]:
-        """Return the newest valid snapshot, entries that follow it, whether no more do, and TAIL.
+    def start(self, floor: int, until: int | None, snapshots: Sequence[tuple[int, str]], hint: int) -> Start:
+        """Read the newest valid snapshot that is not newer than `until`.
 
-        The snapshot is not older than `floor`, the last purged entry. `hint`: the number up to which entries may exist.
+        It is not older than `floor`, the last purged entry. `hint`: the number up to which entries may exist.
         """
-        if self.naming.fixed_snapshot is not None:
-            state = self.snapshot(self.prefix + self.naming.fixed_snapshot)
-            is_usable = state is not None and floor <= state.number and (until is None or state.number <= until)
-            start = state if is_usable else self._base(floor)
-            return start, [], start is not None and start.number == until, self.tail()
         usable = [(n, key) for n, key in snapshots if floor <= n and (until is None or n <= until)]
         if not usable and floor:
             usable = [(floor, self.prefix + self.naming.base(floor))]
         number, key = usable[0] if usable else (0, "")
         count = min(max(hint - number, 0) + _BEYOND_HINT, _LONGEST_STRIDE)
         count = count if until is None else min(count, until - number)
-        state, (batch, ended), tail = self.store.gather(
+        state, (entries, is_end), tail = self.store.gather(
             lambda: self._snapshot_of(number, key) if key else State.empty(),
             lambda: self._stride(number + 1, count),
             self.tail,
         )
         if state is not None:
-            return state, batch, ended or number + len(batch) == until, tail
+            return Start(state, tail, entries, is_end or number + len(entries) == until)
         older = (self._snapshot_of(number, key) for number, key in usable[1:])
-        state = next((state for state in older if state is not None), None) or self._base(floor)
-        return state, [], state is not None and state.number == until, tail
+        state = next((state for state in older if state is not None), None) or self.base(floor)
+        return Start(state, tail, is_end=state is not None and state.number == until)
 
-    def _base(self, floor: int) -> State | None:
+    def base(self, floor: int) -> State | None:
         """Return the state that replaces the purged entries, None if it is missing or damaged."""
         return self._snapshot_of(floor, self.prefix + self.naming.base(floor)) if floor else State.empty()
 

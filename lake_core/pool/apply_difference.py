@@ -327,9 +327,7 @@ class PoolApplication:
         others: MarkedWrites | None = None
         for application, version in marked:
             recorded, earlier = head.markers.get(application), _markers(before).get(application)
-            if recorded is None or recorded == earlier or recorded.version < version:
-                continue
-            if earlier is not None and version <= earlier.version:
+            if recorded is None or recorded.version < version or (earlier is not None and version <= earlier.version):
                 continue
             if self.context.by_writes and recorded == after.markers.get(application):
                 continue  # a copy, whose data objects may be lacking

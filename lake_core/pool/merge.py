@@ -189,12 +189,13 @@ class _Merge:
         head = _Head(position, batch, last, following)
         self._heads.append(head)
         self._heads.sort(key=lambda head: head.position)
-        if batch.keys is None or (batch.keys.family not in (types.NULL, self._family) and self._family != types.NULL):
-            self.is_columnar = False
-            return head
-        self._family = self._family if batch.keys.family == types.NULL else batch.keys.family
+        keys = batch.keys
+        if keys is not None and self._family == types.NULL:
+            self._family = keys.family
+        compares = keys is not None and keys.family in (types.NULL, self._family)
         follows = previous is None or not _Row.of(batch.batch.value(0), self._config) < previous
-        self.is_columnar &= follows and batch.is_sorted()
+        if not (compares and follows and batch.is_sorted()):
+            self.is_columnar = False
         return head
 
 

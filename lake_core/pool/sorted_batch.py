@@ -163,20 +163,30 @@ def _order(batch: ValueBatch | BatchList, keys: KeyColumn | None, config: PoolCo
     repeats = _repeated(keys.take(order)) if len(order) > 1 else np.zeros(0, np.bool_)
     if not repeats.any():
         return order
-    ties = np.flatnonzero(np.append(repeats, False) | np.append(False, repeats))
-    runs = np.cumsum(~np.append(False, repeats))[ties]
-    # Some runs at a time, so that the copies of their bodies take little memory.
-    starts = np.flatnonzero(np.diff(runs, prepend=-1))
-    written = np.append(0, np.cumsum(batch.body_sizes()[order[ties]]))
-    bounds = [0]
-    while bounds[-1] < len(ties):
-        past = np.searchsorted(written, written[bounds[-1]] + _TIED_BYTES)
-        following = int(np.searchsorted(starts, past))
-        bounds.append(int(starts[following]) if following < len(starts) else len(ties))
-    for start, stop in pairwise(bounds):
+    begins_run = ~np.append(False, repeats)  # a run of values with equal keys
+    ties = np.flatnonzero(~begins_run | np.append(repeats, False))
+    runs = np.cumsum(begins_run)[ties]
+    for start, stop in pairwise(_bounds(runs, batch.body_sizes()[order[ties]])):
         part = ties[start:stop]
         order[part] = _order_by_body(batch, order[part], runs[start:stop], descending=config.descending)
     return order
+
+
+def _bounds(runs: Positions, sizes: Positions) -> list[int]:
+    """Divide values into groups of whole runs, so that copies of the bodies of a group take little memory.
+
+    Args:
+        runs: The run of each value, ascending.
+        sizes: The size of each value.
+    """
+    starts = np.append(np.flatnonzero(np.diff(runs, prepend=-1)), len(runs))
+    bytes_before = np.append(0, np.cumsum(sizes))
+    bounds = [0]
+    while bounds[-1] < len(runs):
+        past = np.searchsorted(bytes_before, bytes_before[bounds[-1]] + _TIED_BYTES)
+        following = min(int(np.searchsorted(starts, past)), len(starts) - 1)
+        bounds.append(int(starts[following]))
+    return bounds
 
 
 def _order_by_body(batch: ValueBatch | BatchList, rows: Positions, runs: Positions, *, descending: bool) -> Positions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import combinations
 from typing import NoReturn
 
@@ -47,7 +47,7 @@ def marked(repository: Repository) -> set[str]:
     """Mark with what the store remembers."""
     refs, now = repository.refs(), repository.clock()
     reachable = Reachability(repository)
-    reachable.add(retain(graph_of(refs), refs, "main", now - HISTORY), refs, now)
+    reachable.add(retain(graph_of(refs), refs, "main", now - HISTORY), now)
     return reachable.keys - {""}
 
 
@@ -74,13 +74,10 @@ def needed(lake: Lake) -> set[str]:
     repository = lake.repository
     refs = repository.refs()
     retention = retain(graph_of(refs), refs, "main", repository.clock() - HISTORY)
-    ended = refs.under("retention/")
     keys: set[str] = set()
     for retained in retention.states:
         state = repository.state(retained.tree, retained.name)
-        before = {path: datetime.fromisoformat(value["before"]) for path, value in ended.items()}
-        counting = {path for path in state.registered() if retained.counts_from(before.get(path))}
-        keys.update(reached(state, counting))
+        keys.update(reached(state, {path for path in state.registered() if retention.keeps_files(retained, path)}))
     return keys - {""}
 
 
@@ -273,14 +270,14 @@ def test_states_that_are_named_between_two_markings_are_marked_whole() -> None:
     repository = lake.repository
     refs, now = repository.refs(), repository.clock()
     reachable = Reachability(repository)
-    reachable.add(retain(graph_of(refs), refs, "main", now - HISTORY), refs, now)
+    reachable.add(retain(graph_of(refs), refs, "main", now - HISTORY), now)
     old = lake.log()[4:6]
     needs = {key for commit in old for key in reached(repository.commit_state(commit))}
     assert not needs <= reachable.keys, "the retention of the table has ended"
     for number, commit in enumerate(old):
         lake.create_tag(f"v{number}", at=commit.id)
     refs = repository.refs()
-    reachable.add(retain(graph_of(refs), refs, "main", now - HISTORY), refs, now)
+    reachable.add(retain(graph_of(refs), refs, "main", now - HISTORY), now)
     assert needs - {""} <= reachable.keys
 
 

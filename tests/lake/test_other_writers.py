@@ -138,6 +138,25 @@ def test_a_log_that_another_writer_continued_behind_the_lakes_back(local: Lake, 
     assert local.status().pending_checkout == []
 
 
+def test_a_log_is_adopted_whose_first_entries_were_cleaned_up(local: Lake, root: str) -> None:
+    """Only one version is in both logs: those before it are gone in the folder, those after it are others."""
+    deltalake.write_deltalake(f"{root}/legacy/events", rows(range(3)))
+    with local.session() as s:
+        s.import_delta("legacy/events")
+    for id in range(10, 15):
+        with local.session() as s:
+            s.delta("legacy/events").append(rows([id]))
+    log = Path(root, "legacy/events/_delta_log")
+    for version in range(2, 6):
+        (log / f"{version:020d}.json").unlink()
+    for id in range(20, 26):
+        deltalake.write_deltalake(f"{root}/legacy/events", rows([id]), mode="append")
+    foreign(root, "legacy/events").create_checkpoint()
+    (log / f"{0:020d}.json").unlink()
+    local.maintenance.adopt("legacy/events")
+    assert ids(local.delta("legacy/events")) == [0, 1, 2, *range(10, 15), *range(20, 26)]
+
+
 def test_a_divergence_that_contradicts_is_refused(local: Lake, root: str) -> None:
     deltalake.write_deltalake(f"{root}/legacy/events", rows(range(3)))
     with local.session() as s:

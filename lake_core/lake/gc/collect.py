@@ -1,14 +1,7 @@
 """Garbage collection: delete what no ref, retained commit or live session reaches, while publishes continue.
 
-1. Mark the live objects. The others, if they are older than any session may be, are put on a list, which an entry of
-   the refs journal names. The entry also replaces the commits that are not retained by their links, which keep the
-   graph of commits whole. From then on no process can read these commits, and no publish relies on a listed object.
-2. Mark again, as of that entry, because a commit that was published in between may reach listed objects. The rest is
-   the final list, which a second entry names. All collectors that complete the collection delete what is on it.
-3. Delete these objects. A third entry records that the collection is complete.
-
-After an interruption, the next collection continues from the refs journal. Unpublished objects are kept for more than
-eight days.
+It marks what is live, lists the rest in an entry of the refs journal, marks again as of that entry, and deletes what is
+still not reached. `docs/internals/gc.md` says why nothing that is needed goes.
 """
 
 from __future__ import annotations
@@ -140,7 +133,7 @@ def _mark(
     try:
         graph.update(refs)
         retention = retain(graph, refs, repository.format.branch, cutoff)
-        reachable.add(retention, refs, now)
+        reachable.add(retention, now)
     except RunnerFailed:
         raise
     except LakeError as error:
@@ -308,9 +301,10 @@ def _decide(
     if left:
         # A branch can begin at any commit that the refs still have. Some may have been collected by an earlier release.
         everything = retain(graph, refs, repository.format.branch, EPOCH)
-        marked.add(everything, refs, now, lambda name, error: None)
-    lists = {each for _, each in collections(refs)}  # also those that a slow collector has named only now
-    gone = listed - marked.keys - lists - _renewed(repository.root, list_key)
+        marked.add(everything, now, lambda name, error: None)
+    gone = listed - marked.keys
+    gone -= {each for _, each in collections(refs)}  # lists that a slow collector has named only now
+    gone -= _renewed(repository.root, list_key)
     gone -= _released(repository.root, gone)
     final_key = list_key
     if gone != listed:

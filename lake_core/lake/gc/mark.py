@@ -1,17 +1,14 @@
 """Mark the objects that a lake's refs, retained history and sessions reach, for collection and `verify`.
 
-The first of the retained states is marked completely. Each other state adds its remainder: the objects that it reaches
-and its successor does not. The chain of successors leads to the first state, so no object is missed. Remainders are
-stored between runs.
+The first of the retained states is marked completely, each other one adds its remainder. `docs/internals/gc.md` says
+why no object is missed.
 """
 
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
 from dataclasses import dataclass, field
-from itertools import accumulate, repeat
-from math import inf
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from lake_core.dataset import Sizes, add_sizes, sized
@@ -30,7 +27,6 @@ from lake_core.lake.gc.remainder import (
 )
 from lake_core.lake.gc.remainder_memo import Pair, RemainderMemo
 from lake_core.lake.gc.remainder_task import compute_remainders
-from lake_core.lake.refs.values import instant_of
 from lake_core.lake.state.content import digest_of
 from lake_core.runner import Runner, run_in_turn
 
@@ -39,15 +35,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lake_core.lake.gc.retention import RetainedState, Retention
-    from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
     from lake_core.lake.state.dataset_record import DatasetRecord
     from lake_core.lake.state.dataset_view import DatasetView
     from lake_core.lake.state.state_store import StateStore
 
 _LOG = logging.getLogger(__name__)
-_LOOKED_AT = 3
-"""States in which the version of a dataset is looked for."""
 _NO_DATASETS: Mapping[str, DatasetRemainder] = {}
 """Shared, because there is one for nearly each commit."""
 _RANGE_MEMORY = 32 << 20
@@ -74,7 +67,7 @@ class Reachability:
     _pairs: dict[Pair, Mapping[str, DatasetRemainder]] = field(default_factory=dict)
     """The pairs that are marked.
 
-    By dataset, the objects that were left out because no state of the pair keeps them (`RetainedState.counts_from`).
+    By dataset, the objects that were left out because no state of the pair keeps them (`Retention.keeps_files`).
     """
     _ranges: set[str] = field(default_factory=set)
     _datasets: set[tuple[str, str]] = field(default_factory=set)
@@ -86,39 +79,30 @@ class Reachability:
         self.repository = self.repository.with_range_memory(_RANGE_MEMORY)
 
     def add(
-        self,
-        retention: Retention,
-        refs: RefsState,
-        now: datetime,
-        unreadable: Callable[[str, LakeError], None] | None = None,
+        self, retention: Retention, now: datetime, unreadable: Callable[[str, LakeError], None] | None = None
     ) -> None:
         """Mark what states reach.
 
         Args:
             retention: The states.
-            refs: The refs that they come from.
             now: The time, by which plain readers still need older versions.
             unreadable: Called with the name of a state, or the path of a dataset, that cannot be read. By default its
                 error is raised: nothing may be collected then.
         """
         failed = unreadable or _raise
-        ended = {
-            path: instant_of(f"retention/{path}", value, "before") for path, value in refs.under("retention/").items()
-        }
-        states = retention.states
         try:
-            self._add_readers(retention, ended, now)
+            self._add_readers(retention, now)
         except LakeError as error:
-            failed(states[retention.trunk[0]].name, error)
-        self._add_state(states[0], ended, failed)
-        self._add_remainders(states, ended, failed)
-        for state in states[1:]:
-            self._add_ends(state, states, ended, failed)
+            failed(retention.trunk.states[0].name, error)
+        self._add_state(retention.states[0], retention, failed)
+        self._add_remainders(retention, failed)
+        for state in retention.states[1:]:
+            self._add_kept_last(state, retention, failed)
 
     # States that are marked completely
 
     def _add_state(
-        self, retained: RetainedState, ended: Mapping[str, datetime], failed: Callable[[str, LakeError], None]
+        self, retained: RetainedState, retention: Retention, failed: Callable[[str, LakeError], None]
     ) -> None:
         """Mark a state's tree, and what its datasets reach."""
         state = self.repository.state(retained.tree, retained.name)
@@ -130,8 +114,8 @@ class Reachability:
         except LakeError as error:
             failed(retained.name, error)
             return
-        counting = [record for path, record in registered.items() if retained.counts_from(ended.get(path))]
-        self._add_datasets(state, counting, failed)
+        kept = [record for path, record in registered.items() if retention.keeps_files(retained, path)]
+        self._add_datasets(state, kept, failed)
 
     def _add_datasets(
         self, state: StateStore, records: Sequence[DatasetRecord], failed: Callable[[str, LakeError], None]
@@ -195,14 +179,13 @@ class Reachability:
 
     # States that add their remainders
 
-    def _add_remainders(
-        self, states: Sequence[RetainedState], ended: Mapping[str, datetime], failed: Callable[[str, LakeError], None]
-    ) -> None:
+    def _add_remainders(self, retention: Retention, failed: Callable[[str, LakeError], None]) -> None:
+        states = retention.states
         # The oldest come first, so that new commits are in the last groups of pairs.
         pairs: dict[Pair, list[RetainedState]] = {}
         for state in reversed(states):
             if state.successor is not None and state.tree != states[state.successor].tree:
-                pairs.setdefault((state.tree, states[state.successor].tree, state.is_followed), []).append(state)
+                pairs.setdefault((state.tree, states[state.successor].tree, state.is_step), []).append(state)
         reader = RemainderReader(Trees.of(self.repository))
         errors: dict[Pair, LakeError] = {}
 
@@ -224,51 +207,48 @@ class Reachability:
             # The states were marked before with older refs. Few are new, and the memo covers all pairs.
             new = [pair for pair in pairs if pair not in self._pairs]
             for pair in pairs.keys() & self._pairs.keys():
-                self._add_remainder(pair, Remainder(datasets=self._pairs[pair]), pairs[pair], ended)
+                self._add_remainder(pair, Remainder(datasets=self._pairs[pair]), pairs[pair], retention)
             remainders = zip(new, compute(new), strict=True)
         else:
             remainders = RemainderMemo(self.repository.root).remainders(pairs, compute)
         for pair, remainder in remainders:
             if remainder is not None:
-                self._add_remainder(pair, remainder, pairs[pair], ended)
+                self._add_remainder(pair, remainder, pairs[pair], retention)
         for pair, error in errors.items():
             if failed is _raise:
                 raise error
             # The state or its successor cannot be read.
             for state in pairs[pair]:
-                self._add_state(state, ended, failed)
+                self._add_state(state, retention, failed)
 
     def _add_remainder(
-        self, pair: Pair, remainder: Remainder, states: Sequence[RetainedState], ended: Mapping[str, datetime]
+        self, pair: Pair, remainder: Remainder, states: Sequence[RetainedState], retention: Retention
     ) -> None:
         self._add_objects(remainder.keys.items())
         for entry in remainder.entries:
             self._add_entry(entry)
         left_out = {}
         for path, dataset in remainder.datasets.items():
-            before = ended.get(path)
-            if any(state.counts_from(before) for state in states):
+            if any(retention.keeps_files(state, path) for state in states):
                 self.formats.setdefault(path, set()).add(dataset.format)
                 self._add_objects(dataset.objects.items())
             else:
                 left_out[path] = dataset
         self._pairs[pair] = left_out or _NO_DATASETS
 
-    def _add_ends(
-        self,
-        state: RetainedState,
-        states: Sequence[RetainedState],
-        ended: Mapping[str, datetime],
-        failed: Callable[[str, LakeError], None],
+    def _add_kept_last(
+        self, state: RetainedState, retention: Retention, failed: Callable[[str, LakeError], None]
     ) -> None:
-        """Mark the datasets for which a state counts and its successor does not, because remainders leave these out."""
+        """Mark the datasets whose files a state keeps and its successor does not: remainders leave these out."""
         assert state.successor is not None
-        successor = states[state.successor]
+        successor = retention.states[state.successor]
         if successor.since is None or (state.since is not None and state.since <= successor.since):
             return
-        paths = {
-            path for path, before in ended.items() if state.counts_from(before) and not successor.counts_from(before)
-        }
+        paths = [
+            path
+            for path in sorted(retention.ended)
+            if retention.keeps_files(state, path) and not retention.keeps_files(successor, path)
+        ]
         if paths:
             store = self.repository.state(state.tree, state.name)
             try:
@@ -276,14 +256,14 @@ class Reachability:
             except LakeError as error:
                 failed(state.name, error)
                 return
-            self._add_datasets(store, [registered[path] for path in sorted(paths & registered.keys())], failed)
+            self._add_datasets(store, [registered[path] for path in paths if path in registered], failed)
 
     # Plain readers
 
-    def _add_readers(self, retention: Retention, ended: Mapping[str, datetime], now: datetime) -> None:
+    def _add_readers(self, retention: Retention, now: datetime) -> None:
         """Mark what plain readers may still read: the newest versions, some older ones, and other writers'."""
-        trunk = _Trunk([retention.states[index] for index in retention.trunk])
-        head = self.repository.state(trunk.states[0].tree, trunk.states[0].name)
+        newest = retention.trunk.states[0]
+        head = self.repository.state(newest.tree, newest.name)
         for path, record in head.registered().items():
             view = head.folder_of(record)
             rules = view.format
@@ -297,11 +277,11 @@ class Reachability:
             if not is_managed:
                 since = rules.oldest_version_read(view.checkout_store, now)
                 self._add_files(path, record.format, rules.reachable(view.checkout_store, since))
-            # Only the lake writes a managed dataset: its remainders cover all versions since a state that counts.
-            if oldest is not None and not (is_managed and self._is_covered(view, oldest, trunk, ended.get(path))):
+            # Only the lake writes a managed dataset: its remainders cover all versions since a state that keeps files.
+            if oldest is not None and not (is_managed and self._is_covered(view, oldest, retention)):
                 self._add_files(path, record.format, rules.reachable(view, oldest))
 
-    def _is_covered(self, view: DatasetView, version: int, trunk: _Trunk, before: datetime | None) -> bool:
+    def _is_covered(self, view: DatasetView, version: int, retention: Retention) -> bool:
         """Return whether remainders already mark what a version of a dataset reaches.
 
         They do if a state of the checked-out branch that keeps the dataset's files has this version or an earlier one.
@@ -309,9 +289,7 @@ class Reachability:
         """
         items = [view.item(key) for key in view.format.log_keys(view, version)]
         written = min((item.entry.last_modified for item in items if item is not None), default=0)
-        for retained in trunk.published_after(written):
-            if not trunk.counts_from(retained, before):
-                continue
+        for retained in retention.trunk.keeping(written, retention.ended.get(view.record.path)):
             state = self.repository.state(retained.tree, retained.name)
             record = state.registered().get(view.record.path)
             if record is not None and record.id == view.record.id:
@@ -319,28 +297,6 @@ class Reachability:
                 first = log_head(earlier, version)
                 return first is not None and first <= version and log_entry(earlier, first) == log_entry(view, first)
         return False
-
-
-class _Trunk:
-    """The kept states of the checked-out branch, newest first.
-
-    Each has the earliest commit time of those up to it, so that a binary search works even if clocks differ.
-    """
-
-    def __init__(self, states: Sequence[RetainedState]) -> None:
-        self.states = states
-        times = (inf if state.since is None else state.since.timestamp() for state in states)
-        self._ages = [-time for time in accumulate(times, min)]
-        self._indexes = {id(state): index for index, state in enumerate(states)}
-
-    def published_after(self, nanoseconds: int) -> Sequence[RetainedState]:
-        """List the first few states that were committed after an instant, oldest first."""
-        end = bisect_right(self._ages, -nanoseconds / 1e9)
-        return self.states[max(0, end - _LOOKED_AT) : end][::-1]
-
-    def counts_from(self, state: RetainedState, before: datetime | None) -> bool:
-        """Return whether a state and all newer ones count for a dataset whose retention ended before an instant."""
-        return before is None or -self._ages[self._indexes[id(state)]] >= before.timestamp()
 
 
 def _raise(name: str, error: LakeError) -> None:

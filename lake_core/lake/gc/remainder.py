@@ -15,6 +15,7 @@ from lake_core.lake.state.content import digest_of, part_of
 from lake_core.lake.state.dataset_record import DATASETS, dataset_above
 from lake_core.lake.state.state_store import StateStore
 from lake_core.lake.state.state_tree import StateTree
+from lake_core.lake.state.version_search import last_version
 from lake_core.lake.state.view import View
 
 if TYPE_CHECKING:
@@ -216,15 +217,5 @@ def log_head(view: DatasetView, hint: int | None) -> int | None:
     if hint is None:
         version = view.format.version(view)
         return version if version is not None and view.format.log_keys(view, version) else None
-    step, low, high = 1, hint, hint
-    if exists(hint):
-        while exists(high := low + step):
-            low, step = high, step * 2
-    while not exists(low):
-        if low == 0:
-            return view.format.version(view)  # a log whose first entries were cleaned up
-        low, high, step = max(0, low - step), low, step * 2
-    while low + 1 < high:
-        middle = (low + high) // 2
-        low, high = (middle, high) if exists(middle) else (low, middle)
-    return low
+    version = last_version(exists, hint)
+    return view.format.version(view) if version is None else version  # the first entries may have been cleaned up

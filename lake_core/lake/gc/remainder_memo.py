@@ -59,14 +59,15 @@ class RemainderMemo:
             # Most pairs of a new group were in a group before.
             known = {pair: each for key in outdated for pair, each in (self._read(key) or {}).items()}
         new = [pair for name, group in groups if name not in stored for pair in group if pair not in known]
-        computed = iter(compute(new))
+        # Those of all new groups in one call, which computes many of them at once.
+        computed = zip(new, compute(new), strict=True)
         for name, group in groups:
             remainders: Mapping[Pair, Remainder | None] | None = self._read(name) if name in stored else None
             if remainders is None or remainders.keys() != set(group):
                 missing = [pair for pair in group if pair not in known]
-                # A stored group that is damaged is not among the new ones.
-                source = compute(missing) if name in stored else islice(computed, len(missing))
-                results = dict(zip(missing, source, strict=True))
+                # A group that is stored, but damaged, is not among the new ones.
+                source = zip(missing, compute(missing), strict=True) if name in stored else computed
+                results = dict(islice(source, len(missing)))
                 remainders = {pair: known.get(pair) or results[pair] for pair in group}
                 self._write(name, remainders)
             yield from remainders.items()

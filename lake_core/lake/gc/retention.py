@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from math import inf
 from typing import TYPE_CHECKING
 
 from lake_core.lake.refs.session_record import FAILED, OPEN
+from lake_core.lake.refs.values import instant_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from lake_core.lake.refs.commit_graph import CommitGraph, CommitNode
     from lake_core.lake.refs.refs_state import RefsState
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 
 HISTORY = timedelta(days=30)
 """How long commits that no branch, tag or session names are retained by default."""
+_LOOKED_AT = 3
+"""States in which the version of a dataset is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +38,28 @@ class RetainedState:
     """
     successor: int | None
     """The index of a similar state that comes earlier in the list of all states. None for the first."""
-    is_followed: bool
+    is_step: bool
     """Whether this state and the successor follow each other directly, in either direction."""
 
-    def counts_from(self, before: datetime | None) -> bool:
-        """Return whether this state keeps the files of a dataset from collection.
 
-        A state that a ref or a session names always does. Another one does if it was committed at or after `before`,
-        when the dataset's retention ended. None stands for a retention that has not ended.
+class Trunk:
+    """The kept states of the checked-out branch, newest first, as far as each succeeds the next."""
+
+    def __init__(self, states: Sequence[RetainedState]) -> None:
+        self.states = states
+        times = (inf if state.since is None else state.since.timestamp() for state in states)
+        # Each with the earliest time of those up to it, so that a binary search works even if clocks differ.
+        self._ages = [-time for time in accumulate(times, min)]
+
+    def keeping(self, nanoseconds: int, before: datetime | None) -> Iterator[RetainedState]:
+        """Yield the first few states that were committed after an instant, oldest first.
+
+        They, and all newer ones, keep the files of a dataset whose retention ended at `before`, if at all.
         """
-        return before is None or self.since is None or self.since >= before
+        end = bisect_right(self._ages, -nanoseconds / 1e9)
+        for index in reversed(range(max(0, end - _LOOKED_AT), end)):
+            if before is None or -self._ages[index] >= before.timestamp():
+                yield self.states[index]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +67,20 @@ class Retention:
     """The states of a lake to keep, the newest commit first, sessions last."""
 
     states: Sequence[RetainedState]
-    trunk: Sequence[int]
-    """The indexes of the head of the checked-out branch and of its first parents, as long as each succeeds the next."""
+    trunk: Trunk
+    ended: Mapping[str, datetime]
+    """When the retention of datasets ended, by path."""
     dropped: frozenset[str]
     """The commits that are not kept, but for their links."""
+
+    def keeps_files(self, state: RetainedState, path: str) -> bool:
+        """Return whether a state keeps the files of a dataset from collection.
+
+        A state that a ref or a session names always does. Another one does if it was committed since the dataset's
+        retention ended, or if that has not ended.
+        """
+        before = self.ended.get(path)
+        return before is None or state.since is None or state.since >= before
 
 
 def kept_commits(graph: CommitGraph, refs: RefsState, cutoff: datetime) -> set[str]:
@@ -94,9 +121,11 @@ def retain(graph: CommitGraph, refs: RefsState, branch: str, cutoff: datetime) -
     for record in _live_sessions(refs):
         successor = indexes.get(record.base, 0)
         for tree in reversed(_session_trees(refs, record)):
-            states.append(RetainedState(tree, record.id, None, successor, is_followed=True))
+            states.append(RetainedState(tree, record.id, None, successor, is_step=True))
             successor = len(states) - 1
-    return Retention(states, [indexes[id] for id in trunk], frozenset(graph.nodes.keys() - kept))
+    ended = {path: instant_of(f"retention/{path}", value, "before") for path, value in refs.under("retention/").items()}
+    dropped = frozenset(graph.nodes.keys() - kept)
+    return Retention(states, Trunk([states[indexes[id]] for id in trunk]), ended, dropped)
 
 
 def _named(refs: RefsState) -> set[str]:

@@ -69,7 +69,7 @@ def verify(
     def note(name: str, error: LakeError) -> None:
         unreadable.setdefault(name, Problem("unreadable", name, str(error)))
 
-    reachable.add(retention, refs, now, note)
+    reachable.add(retention, now, note)
     yield from unreadable.values()
     tell("marked", len(reachable.keys))
     verified = VerifiedObjects()

@@ -16,6 +16,7 @@ from lake_core.lake.publish.checkout import is_pointer_behind
 from lake_core.lake.publish.prepare import Proposal, head_of, prepare_tree
 from lake_core.lake.publish.tree_update import DatasetUpdate, TreeUpdate
 from lake_core.lake.state.content import Item, new_item
+from lake_core.lake.state.version_search import last_version
 from lake_core.lake.state.view import Overlay
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from lake_core.lake.repository import Repository
     from lake_core.lake.state.dataset_view import DatasetView
     from lake_core.lake.state.state_store import StateStore
+    from lake_core.store import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,51 +51,48 @@ class Adoption:
 
 def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdate:
     view = target.folder_of(target.registered()[path])
-    ours, foreign = view.format.version(view), view.format.version(view.checkout_store)
-    if ours is None and foreign is None:
-        return _adopted_pointers(repository, target, view)
-    ours, foreign = -1 if ours is None else ours, -1 if foreign is None else foreign
-    fork = _fork(view, min(ours, foreign), target)
-    if fork == foreign:
+    ours, theirs = _length(view, view), _length(view, view.checkout_store)
+    common = _common_length(view, min(ours, theirs), target)
+    if common == theirs:
         return _adopted_pointers(repository, target, view)
     now = repository.clock()
     items: dict[str, Item | None] = {}
-    for version in range(fork + 1, foreign + 1):
+    for version in range(common, theirs):
         for key in view.format.log_keys(view, version):
             try:
                 items[f"{path}/{key}"] = new_item(view.checkout_store.get(key), now)
             except NotFound:
-                raise Conflict(
-                    f"{path}: another writer extended the log in the folder, but {key} was cleaned up before it could "
-                    f"be adopted: run `lake release {path}`, then import the table again with import_delta",
-                    datasets=[path],
-                    kinds={path: "LogCleanedUp"},
-                ) from None
+                message = (
+                    f"another writer extended the log in the folder, but {key} was cleaned up before it could "
+                    f"be adopted: run `lake release {path}`, then import the table again with import_delta"
+                )
+                raise _conflict(path, "LogCleanedUp", message) from None
     items |= {
         f"{path}/{key}": new_item(view.checkout_store.get(key), now)
         for key in view.format.pointer_keys(view.checkout_store)
     }
-    update = DatasetUpdate(view.record.format, foreign, "ADOPT")
-    if fork < ours:
-        gone: dict[str, Item | None] = {}
-        for version in range(fork + 1, ours + 1):
-            gone |= {f"{path}/{key}": None for key in view.format.log_keys(view, version)}
-        before = _with(repository, target, gone).folder_of(view.record)
-        onto = _with(repository, target, gone | items).folder_of(view.record)
-        try:
-            applied = view.format.apply(
-                before, view, onto, ApplyContext(now, view.checkout_store, onto=f"{path} in its folder")
-            )
-        except DatasetConflict as error:
-            raise Conflict(
-                f"{path}: what another writer committed to the folder conflicts with what the lake has published: "
-                f"{error}. Undo one of the two",
-                datasets=[path],
-                kinds={path: error.kind},
-            ) from None
-        items = gone | items | {f"{path}/{key}": new_item(data, now) for key, data in applied.puts.items()}
-        update = DatasetUpdate(view.record.format, applied.version, applied.operation, applied.summary)
+    if common == ours:
+        return TreeUpdate(items, target.view.tree, {path: DatasetUpdate(view.record.format, theirs - 1, "ADOPT")})
+    gone: dict[str, Item | None] = {
+        f"{path}/{key}": None for version in range(common, ours) for key in view.format.log_keys(view, version)
+    }
+    before, onto = (_with(repository, target, each).folder_of(view.record) for each in (gone, gone | items))
+    context = ApplyContext(now, view.checkout_store, onto=f"{path} in its folder")
+    try:
+        applied = view.format.apply(before, view, onto, context)
+    except DatasetConflict as error:
+        message = (
+            "what another writer committed to the folder conflicts with what the lake has published: "
+            f"{error}. Undo one of the two"
+        )
+        raise _conflict(path, error.kind, message) from None
+    items = gone | items | {f"{path}/{key}": new_item(data, now) for key, data in applied.puts.items()}
+    update = DatasetUpdate(view.record.format, applied.version, applied.operation, applied.summary)
     return TreeUpdate(items, target.view.tree, {path: update})
+
+
+def _conflict(path: str, kind: str, message: str) -> Conflict:
+    return Conflict(f"{path}: {message}", datasets=[path], kinds={path: kind})
 
 
 def _adopted_pointers(repository: Repository, target: StateStore, view: DatasetView) -> TreeUpdate:
@@ -104,11 +103,8 @@ def _adopted_pointers(repository: Repository, target: StateStore, view: DatasetV
     path, now = view.record.path, repository.clock()
     reason = view.format.incompatibility(view.checkout_store)
     if reason is not None:
-        raise Conflict(
-            f"{path}: {reason}. To leave it to its other writers, run `lake release {path}`",
-            datasets=[path],
-            kinds={path: "Incompatible"},
-        )
+        message = f"{reason}. To leave it to its other writers, run `lake release {path}`"
+        raise _conflict(path, "Incompatible", message)
     items: dict[str, Item | None] = {}
     for key in view.format.pointer_keys(view.checkout_store):
         current = target.view.get(f"{path}/{key}")
@@ -130,32 +126,39 @@ def _is_ahead(view: DatasetView, key: str) -> bool:
         is_pointer_behind(view, key)
     except Diverged:
         path = view.record.path
-        raise Conflict(
-            f"{path}: {key} in the folder does not follow what the lake has published: run `lake release {path}`, "
-            f"then import it again with `lake import {path}`",
-            datasets=[path],
-            kinds={path: "PointerMoved"},
-        ) from None
+        message = (
+            f"{key} in the folder does not follow what the lake has published: run `lake release {path}`, "
+            f"then import it again with `lake import {path}`"
+        )
+        raise _conflict(path, "PointerMoved", message) from None
     return False  # main was not checked out
 
 
-def _fork(view: DatasetView, version: int, target: StateStore) -> int:
-    """Find the last version that main's log and the checked-out log have in common."""
-    while version >= 0:
-        keys = view.format.log_keys(view, version)
-        if all(_same(view, key, target) for key in keys):
-            return version
-        version -= 1
-    return version
+def _length(view: DatasetView, log: ObjectStore) -> int:
+    """Return how many versions a log of the dataset has had, 0 for a format without a log."""
+    version = view.format.version(log)
+    return 0 if version is None else version + 1
+
+
+def _common_length(view: DatasetView, length: int, target: StateStore) -> int:
+    """Return how many of so many versions main's log and the checked-out log have in common."""
+
+    def is_common(version: int) -> bool:
+        return version < length and all(_same(view, key, target) for key in view.format.log_keys(view, version))
+
+    last = last_version(is_common, length - 1) if length else None
+    if last is None:  # the first entries of one log may have been cleaned up
+        last = next((version for version in reversed(range(length)) if is_common(version)), -1)
+    return last + 1
 
 
 def _same(view: DatasetView, key: str, target: StateStore) -> bool:
     item = view.item(key)
-    return (
-        item is not None
-        and view.checkout_store.exists(key)
-        and bytes(view.checkout_store.get(key)) == target.content.get(item)
-    )
+    try:
+        data = None if item is None else bytes(view.checkout_store.get(key))
+    except NotFound:
+        return False
+    return item is not None and data == target.content.get(item)
 
 
 def _with(repository: Repository, target: StateStore, items: dict[str, Item | None]) -> StateStore:

@@ -12,6 +12,7 @@ from lake_core.readable import count_of
 
 if TYPE_CHECKING:
     from lake_core.dataset import DatasetConflict
+    from lake_core.lake.publish.tree_update import Strategy
 
 _NAMED = 20
 """The most datasets and keys that an error names."""
@@ -29,8 +30,11 @@ _EXPLANATIONS = {
 class ConflictReport:
     """Collects conflicts with the target, to raise one error that names all of them."""
 
-    def __init__(self, commit: str, onto: str) -> None:
+    def __init__(self, commit: str, onto: str, strategy: Strategy | None = None) -> None:
         self._commit, self._onto = commit, onto
+        self.strategy = strategy
+        self.resolved: dict[str, str] = {}
+        """The kinds of the conflicts that the strategy resolved instead, by dataset or key."""
         self._kinds: dict[str, str] = {}
         self._datasets: dict[str, str] = {}
         self._keys: list[str] = []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lake_core.errors import ObjectMissing
 from lake_core.graveler import Commit
 from lake_core.lake.errors import READ_CHANGED, Conflict, ContentGone
-from lake_core.lake.publish.apply import apply, overlap
+from lake_core.lake.publish.apply import apply
 from lake_core.lake.publish.branch_update import (
     AddCommit,
     BranchUpdate,
@@ -27,6 +27,7 @@ from lake_core.lake.publish.branch_update import (
 from lake_core.lake.publish.checkout import check_free, check_out, has_pointers, pending_checkout
 from lake_core.lake.publish.conflict_commits import with_commits
 from lake_core.lake.publish.conflict_report import ConflictReport
+from lake_core.lake.publish.difference import overlap
 from lake_core.lake.publish.presence import check_present, collected, retention_ended
 from lake_core.lake.publish.published import Published, SkippedWrite
 from lake_core.lake.publish.tree_update import Strategy, TreeUpdate, check_references, taken_tree, write_tree

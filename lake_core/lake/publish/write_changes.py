@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from lake_core.lake.publish.apply import changes_between, dataset_of
+from lake_core.lake.publish.difference import changes_between, dataset_of
 from lake_core.lake.publish.replay import change_of
 from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.lake.state.content import is_same

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from lake_core import runtime
 from lake_core.errors import LakeError
 from lake_core.lake.errors import BatchesGone, Conflict, SessionClosed
-from lake_core.lake.publish.apply import changes_between, dataset_of
 from lake_core.lake.publish.branch_update import MOST_TRIES
+from lake_core.lake.publish.difference import changes_between, dataset_of
 from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.lake.refs.history import log
 from lake_core.lake.refs.reached import CommitLinks, has_reached
