@@ -189,7 +189,7 @@ _OF_DAGSTER = tuple(
 
 THIRD_PARTY_OF: dict[str, tuple[str, ...]] = {
     "pyspark": (
-        *("lake_core.spark", "lake_orch.spark", "lake_orch.assets.tables"),
+        *("lake_core.spark", "lake_orch.spark", "lake_orch.assets"),
         *("lake_orch.components", "lake_orch.dagster", "example_pipelines"),
     ),
     "dagster": (*_OF_DAGSTER, "example_pipelines"),

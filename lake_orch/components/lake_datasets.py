@@ -10,12 +10,11 @@ import dagster as dg
 from dagster.components import DefsStateConfig, DefsStateConfigArgs, ResolvedDefsStateConfig
 from pydantic import Field
 
+from lake_orch.assets.maintenance import maintained_formats, maintenance_of
 from lake_orch.components.references import StorageOptions, described
 from lake_orch.components.scaffolding import scaffolds
 from lake_orch.resources import LakeResource
 from lake_pipes.metadata import PATH
-
-_KINDS = {"delta": "deltalake", "icechunk": "icechunk", "pool": "zed"}
 
 
 @dg.scaffold_with(
@@ -70,6 +69,6 @@ class LakeDatasetsComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
         return dg.AssetSpec(
             dg.AssetKey([*self.key_prefix, *path.removeprefix(self.prefix).split("/")]),
             metadata=metadata,
-            kinds={_KINDS.get(format, format)},
+            kinds={maintenance_of(format).kind if format in maintained_formats() else format},
             group_name=self.group_name,
         )

@@ -14,7 +14,7 @@ from lake_orch.errors import InvalidDefinition
 from lake_orch.location import TABLES
 from lake_orch.maintenance import HealthLimits, MaintenanceTarget, lake_maintenance
 from lake_orch.maintenance.definitions import POOL, SPARK_ABOVE_COMMITS
-from lake_orch.maintenance.target import TargetFormat, check_common, settings_of
+from lake_orch.maintenance.target import check_common, settings_of
 
 
 class MaintenanceSettings(dg.Model, dg.Resolvable):
@@ -165,7 +165,7 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
                 f"paths has {unknown[0]!r}, which is not among the tables, arrays and pools: add it to one of them"
             )
         common = self.settings.options() if self.settings else {}
-        named: Mapping[TargetFormat, Any] = {"delta": self.tables, "icechunk": self.arrays, "pool": self.pools}
+        named: Mapping[str, Any] = {"delta": self.tables, "icechunk": self.arrays, "pool": self.pools}
         check_common(common, [format for format, datasets in named.items() if datasets])
         checks: bool | HealthLimits = self.checks
         if self.checks and self.limits is not None:
@@ -188,7 +188,7 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
         )
 
     def _targets_of(
-        self, format: TargetFormat, datasets: Mapping[str, MaintenanceSettings | None], common: Mapping[str, Any]
+        self, format: str, datasets: Mapping[str, MaintenanceSettings | None], common: Mapping[str, Any]
     ) -> list[MaintenanceTarget]:
         return [
             MaintenanceTarget(

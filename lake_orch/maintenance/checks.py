@@ -1,25 +1,15 @@
 """Asset checks of the health of tables, arrays and pools."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
-from lake_core.delta.errors import TableNotFound
-from lake_core.pool.errors import NoSuchPool
-from lake_core.readable import readable_bytes
+from lake_core.lake.errors import DatasetNotFound
+from lake_orch.assets.maintenance import maintenance_of
 from lake_orch.dagster.runs.attempt import RunOfStep
-from lake_orch.maintenance.health import (
-    ArrayHealth,
-    Health,
-    PoolHealth,
-    TableHealth,
-    array_health,
-    pool_health,
-    table_health,
-)
-from lake_orch.maintenance.target import SMALL_FILE, MaintenanceTarget, TargetFormat
+from lake_orch.maintenance.target import MaintenanceTarget
 from lake_orch.resources import LakeResource
 
 
@@ -39,129 +29,38 @@ class HealthLimits:
     mergeable_objects: int = 100
 
 
-@dataclass(frozen=True, slots=True)
-class _Finding:
-    name: str
-    passed: bool
-    value: float
-    limit: float
-
-
-_REMEDY = {
-    "small_files": "run compaction",
-    "tombstones": "set a shorter retention of removed files",
-    "log_length": "run log_cleanup",
-    "uncheckpointed_commits": "run checkpoint",
-    "statistics_coverage": "run compaction",
-    "mergeable_manifests": "run manifest_rewrite",
-    "mergeable_objects": "run pool_compaction",
-    "snapshots": "run snapshot_expiry, then garbage_collection",
-}
-NAMES: Mapping[TargetFormat, Sequence[str]] = {
-    "delta": ("small_files", "tombstones", "log_length", "uncheckpointed_commits", "statistics_coverage"),
-    "icechunk": ("mergeable_manifests", "snapshots"),
-    "pool": ("mergeable_objects",),
-}
-
-
-def description_of(name: str, limits: HealthLimits, small_file: int = SMALL_FILE) -> str:
-    """Return the description of a check: what it measures, its limit, and the remedy."""
-    measure = {
-        "small_files": f"The share of data files below {readable_bytes(small_file)} that could be merged. "
-        f"Warns above {limits.small_file_ratio:.0%} of at least {limits.small_files} files",
-        "tombstones": f"Removed files that the log still lists. Warns above {limits.tombstones:,}",
-        "log_length": f"Commits in the log. Warns above {limits.log_length:,}",
-        "uncheckpointed_commits": "Commits since the last checkpoint, which every reader replays. "
-        f"Warns above {limits.uncheckpointed_commits:,}",
-        "statistics_coverage": "The share of data files with statistics, by which filters skip files. "
-        f"Warns below {limits.statistics_coverage:.0%}",
-        "mergeable_manifests": "Manifests that could be merged with others. "
-        f"Warns above {limits.mergeable_manifests:,}",
-        "mergeable_objects": "Data objects that overlap, or small neighbors, which could be merged. "
-        f"Warns above {limits.mergeable_objects:,}",
-        "snapshots": "Snapshots that are stored; none are counted in a lake, which keeps its history. "
-        f"Warns above {limits.snapshots:,}",
-    }[name]
-    return f"{measure}; {_REMEDY[name]}."
-
-
-def _findings(health: Health, limits: HealthLimits) -> Iterator[_Finding]:
-    if isinstance(health, PoolHealth):
-        mergeable = health.mergeable_objects
-        return iter(
-            [_Finding("mergeable_objects", mergeable <= limits.mergeable_objects, mergeable, limits.mergeable_objects)]
-        )
-    return (
-        _findings_of_arrays(health, limits) if isinstance(health, ArrayHealth) else _findings_of_table(health, limits)
-    )
-
-
-def _findings_of_arrays(health: ArrayHealth, limits: HealthLimits) -> Iterator[_Finding]:
-    mergeable, snapshots = health.mergeable_manifests, health.snapshots or 0
-    yield _Finding(
-        "mergeable_manifests", mergeable <= limits.mergeable_manifests, mergeable, limits.mergeable_manifests
-    )
-    yield _Finding("snapshots", snapshots <= limits.snapshots, snapshots, limits.snapshots)
-
-
-def _findings_of_table(health: TableHealth, limits: HealthLimits) -> Iterator[_Finding]:
-    crowded = health.small_files >= limits.small_files and health.small_file_ratio > limits.small_file_ratio
-    yield _Finding("small_files", not crowded, round(health.small_file_ratio, 4), limits.small_file_ratio)
-    yield _Finding("tombstones", health.tombstones <= limits.tombstones, health.tombstones, limits.tombstones)
-    yield _Finding("log_length", health.log_length <= limits.log_length, health.log_length, limits.log_length)
-    behind = health.uncheckpointed_commits
-    yield _Finding(
-        "uncheckpointed_commits", behind <= limits.uncheckpointed_commits, behind, limits.uncheckpointed_commits
-    )
-    coverage = round(health.statistics_coverage, 4)
-    yield _Finding("statistics_coverage", coverage >= limits.statistics_coverage, coverage, limits.statistics_coverage)
-
-
 def check_specs(key: dg.AssetKey, target: MaintenanceTarget, limits: HealthLimits) -> list[dg.AssetCheckSpec]:
     """Declare the health checks of a table or of arrays on an asset."""
     return [
-        dg.AssetCheckSpec(name, asset=key, description=description_of(name, limits, target.small_file))
-        for name in NAMES[target.format]
+        dg.AssetCheckSpec(check.name, asset=key, description=check.description(limits, target))
+        for check in maintenance_of(target.format).checks
     ]
 
 
-def measure(target: MaintenanceTarget, lake: LakeResource, run: RunOfStep) -> Health | None:
-    """Measure a table, arrays or a pool as the run sees them, including writes in its session.
-
-    Return None if they do not exist yet.
-    """
-    if target.format == "delta":
-        try:
-            return table_health(lake.read_table(target.path, run), small_file=target.small_file)
-        except TableNotFound:
-            return None
-    if target.format == "pool":
-        try:
-            return pool_health(lake.read_pool(target.path, run))
-        except NoSuchPool:
-            return None
-    from lake_core.icechunk.errors import RepositoryNotFound  # needs the extra `arrays`
-
+def measure(target: MaintenanceTarget, lake: LakeResource, run: RunOfStep) -> Any | None:
+    """Measure a dataset as the run sees it, including writes in its session. Return None if it does not exist yet."""
     try:
-        return array_health(lake.read_repository(target.path, run))
-    except RepositoryNotFound:
+        dataset = lake.read(target.path, target.format, run)
+    except DatasetNotFound:
         return None
+    return maintenance_of(target.format).measure(dataset, target)
 
 
-def check_results(key: dg.AssetKey, health: Health, limits: HealthLimits) -> list[dg.AssetCheckResult]:
+def check_results(
+    key: dg.AssetKey, target: MaintenanceTarget, health: object, limits: HealthLimits
+) -> list[dg.AssetCheckResult]:
     """Return check results for the health of a target. A failed check is a warning, and does not prevent publishing."""
     return [
         dg.AssetCheckResult(
             asset_key=key,
-            check_name=finding.name,
+            check_name=check.name,
             passed=finding.passed,
             severity=dg.AssetCheckSeverity.WARN,
-            description=None
-            if finding.passed
-            else f"{finding.value:g} (limit {finding.limit:g}): {_REMEDY[finding.name]}",
+            description=None if finding.passed else f"{finding.value:g} (limit {finding.limit:g}): {check.remedy}",
             metadata={"value": finding.value, "limit": finding.limit},
         )
-        for finding in _findings(health, limits)
+        for check in maintenance_of(target.format).checks
+        for finding in [check.find(health, limits)]
     ]
 
 
@@ -183,7 +82,7 @@ def _table_checks(target: MaintenanceTarget, limits: HealthLimits) -> dg.AssetCh
         health = measure(target, lake, (context.instance, context.run))
         if health is None:
             raise dg.Failure(f"there is nothing to measure at {target.path} yet: materialize the asset first")
-        yield from check_results(target.asset_key, health, limits)
+        yield from check_results(target.asset_key, target, health, limits)
 
     specs = check_specs(target.asset_key, target, limits)
     decorator: Any = dg.multi_asset_check(specs=specs, name=f"health_of_{name}", can_subset=False)

@@ -6,40 +6,24 @@ from typing import Any
 
 import dagster as dg
 
+from lake_orch.assets.arrays.maintenance import ARRAYS, collect_repository
+from lake_orch.assets.maintenance import TaskContext, all_maintenance, maintenance_of
+from lake_orch.assets.pools.maintenance import POOLS
+from lake_orch.assets.tables.maintenance import TABLES
 from lake_orch.dagster.spark_resource import SparkResource
 from lake_orch.errors import InvalidDefinition
 from lake_orch.jobs.session_sensors import Alert, lake_session_reaper
-from lake_orch.maintenance.array_tasks import ARRAY_TASKS, collect_repository
 from lake_orch.maintenance.checks import HealthLimits, lake_session_check
+from lake_orch.maintenance.garbage_collection import SparkCollector, garbage_collection
 from lake_orch.maintenance.health_assets import HEALTH, health_assets
-from lake_orch.maintenance.pool_tasks import POOL_TASKS
-from lake_orch.maintenance.target import (
-    KIND,
-    Maintainable,
-    MaintenanceConfig,
-    MaintenanceTarget,
-    TargetFormat,
-    targets_of,
-)
-from lake_orch.maintenance.tasks import TABLE_TASKS, SparkCollector, Task, TaskContext, garbage_collection
+from lake_orch.maintenance.target import Maintainable, MaintenanceConfig, MaintenanceTarget, targets_of
 from lake_orch.resources import LakeResource
 
 __all__ = ["TASKS", "MaintenanceConfig", "MaintenanceTarget", "lake_maintenance"]
 
 LAKE_TASKS = ("garbage_collection", "session_reaper")
-TASKS = (*TABLE_TASKS, *ARRAY_TASKS, *POOL_TASKS, HEALTH, *LAKE_TASKS)
-DEFAULT_TASKS: Mapping[TargetFormat, Sequence[str]] = {
-    "delta": ("compaction", "checkpoint", "vacuum"),
-    "icechunk": ("manifest_rewrite", "snapshot_expiry"),
-    "pool": tuple(POOL_TASKS),
-}
-"""Those of each format, before `LAKE_TASKS`."""
-_TASKS_OF: Mapping[TargetFormat, Mapping[str, Task]] = {
-    "delta": TABLE_TASKS,
-    "icechunk": ARRAY_TASKS,
-    "pool": POOL_TASKS,
-}
-_DATASETS: Mapping[TargetFormat, str] = {"delta": "tables", "icechunk": "arrays", "pool": "pools"}
+TASKS = (*TABLES.tasks, *ARRAYS.tasks, *POOLS.tasks, HEALTH, *LAKE_TASKS)
+"""The tasks of this package. Formats of other packages have more."""
 
 SPARK_ABOVE_COMMITS = 10_000
 """The number of retained commits from which Spark collects the garbage of a lake, if there is a Spark resource."""
@@ -155,24 +139,26 @@ def _crons(
 
 
 def _default_tasks(targets: Sequence[MaintenanceTarget]) -> Sequence[str]:
-    formats = {target.format for target in targets}
-    return [*(task for format, tasks in DEFAULT_TASKS.items() if format in formats for task in tasks), *LAKE_TASKS]
+    formats = dict.fromkeys(target.format for target in targets)
+    return [*(task for format in formats for task in maintenance_of(format).default_tasks), *LAKE_TASKS]
 
 
 def _maintained_by(task: str, targets: Sequence[MaintenanceTarget]) -> list[MaintenanceTarget]:
     """Return the targets of a task. Empty for a task of the whole lake."""
-    return [target for target in targets if task in _TASKS_OF[target.format]]
+    return [target for target in targets if task in maintenance_of(target.format).tasks]
 
 
 def _check_tasks(tasks: Collection[str], targets: Sequence[MaintenanceTarget]) -> None:
     """Raise InvalidDefinition for unknown tasks, tasks of a format without targets, and a Z-order without columns."""
-    unknown = sorted(set(tasks) - set(TASKS))
+    of_formats = dict(all_maintenance())
+    known = list(dict.fromkeys([*TASKS, *(task for each in of_formats.values() for task in each.tasks)]))
+    unknown = sorted(set(tasks) - set(known))
     if unknown:
-        raise InvalidDefinition(f"no maintenance task is called {', '.join(unknown)}: the tasks are {', '.join(TASKS)}")
-    for format, own_tasks in _TASKS_OF.items():
-        chosen_tasks = sorted(set(tasks) & own_tasks.keys())
+        raise InvalidDefinition(f"no maintenance task is called {', '.join(unknown)}: the tasks are {', '.join(known)}")
+    for format, maintenance in of_formats.items():
+        chosen_tasks = sorted(set(tasks) & maintenance.tasks.keys())
         if chosen_tasks and all(target.format != format for target in targets):
-            datasets = _DATASETS[format]
+            datasets = maintenance.datasets
             raise InvalidDefinition(
                 f"the task {chosen_tasks[0]} is for {datasets}, and no {datasets} are named: name them, or leave it out"
             )
@@ -190,7 +176,8 @@ def _dataset_asset(
 ) -> dg.AssetsDefinition:
     by_path = {target.path: target for target in targets}
     format = targets[0].format
-    function = _TASKS_OF[format][task]
+    maintenance = maintenance_of(format)
+    function = maintenance.tasks[task]
 
     def run(
         context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource, engine: SparkResource | None
@@ -210,7 +197,7 @@ def _dataset_asset(
         return dg.MaterializeResult()
 
     compute: Callable[..., Any]
-    if spark and format == "delta":
+    if spark and maintenance.spark:
 
         def with_spark(
             context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource, spark: SparkResource
@@ -228,7 +215,7 @@ def _dataset_asset(
         key=key,
         partitions_def=partitions,
         description=function.__doc__,
-        kinds={KIND[format]},
+        kinds={maintenance.kind},
         **options,
     )
     definition: dg.AssetsDefinition = asset(compute)

@@ -1,17 +1,14 @@
 """The task `health`: one step that measures all tables, arrays and pools, with a separate asset and checks for each."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dagster as dg
 
-from lake_orch.assets.arrays.settings import SNAPSHOT
-from lake_orch.assets.pools.settings import POOL_COMMIT
+from lake_orch.assets.maintenance import maintenance_of
 from lake_orch.maintenance.checks import HealthLimits, check_results, check_specs, measure
-from lake_orch.maintenance.health import ArrayHealth, Health, PoolHealth, TableHealth
-from lake_orch.maintenance.target import KIND, MaintenanceTarget, TargetFormat
+from lake_orch.maintenance.target import MaintenanceTarget
 from lake_orch.resources import LakeResource
-from lake_orch.tags import VERSION
 from lake_pipes.metadata import PATH
 
 HEALTH = "health"
@@ -38,7 +35,7 @@ def health_assets(
                 context.log.warning(f"there is nothing at {target.path} yet: nothing is measured")
                 continue
             selected = {check.name for check in context.selected_asset_check_keys if check.asset_key == key}
-            results = [result for result in check_results(key, health, limits) if result.check_name in selected]
+            results = [result for result in check_results(key, target, health, limits) if result.check_name in selected]
             if key in context.selected_asset_keys:
                 yield dg.MaterializeResult(asset_key=key, metadata=_metadata(target, health), check_results=results)
             else:
@@ -49,9 +46,9 @@ def health_assets(
         specs=[
             dg.AssetSpec(
                 key,
-                description=_DESCRIPTION[target.format].format(path=target.path),
-                metadata=_subject(target),
-                kinds={KIND[target.format]},
+                description=maintenance_of(target.format).description.format(path=target.path),
+                metadata=_link(target),
+                kinds={maintenance_of(target.format).kind},
                 skippable=True,
                 **options,
             )
@@ -64,58 +61,10 @@ def health_assets(
     return definition
 
 
-_DESCRIPTION: Mapping[TargetFormat, str] = {
-    "delta": "What the table {path} needs, measured only from its log.",
-    "icechunk": "What the arrays {path} need, measured from their newest snapshot.",
-    "pool": "What the pool {path} needs, measured only from its last commit.",
-}
-
-
-_SUBJECT: Mapping[TargetFormat, str] = {"delta": "lake/table", "icechunk": "lake/arrays", "pool": "lake/pool"}
-
-
-def _subject(target: MaintenanceTarget) -> dict[str, Any]:
+def _link(target: MaintenanceTarget) -> dict[str, Any]:
     """Return metadata that links to the measured target."""
-    return {_SUBJECT[target.format]: dg.MetadataValue.asset(target.asset_key)}
+    return {maintenance_of(target.format).link: dg.MetadataValue.asset(target.asset_key)}
 
 
-def _metadata(target: MaintenanceTarget, health: Health) -> dict[str, Any]:
-    if isinstance(health, PoolHealth):
-        measured = _measured_pool(health)
-    else:
-        measured = _measured_arrays(health) if isinstance(health, ArrayHealth) else _measured_table(health)
-    return {**_subject(target), PATH: target.path, **measured}
-
-
-def _measured_arrays(health: ArrayHealth) -> dict[str, Any]:
-    return {
-        SNAPSHOT: health.snapshot,
-        "lake/num_chunks": health.chunks,
-        "lake/manifests": health.manifests,
-        "lake/mergeable_manifests": health.mergeable_manifests,
-        **({} if health.snapshots is None else {"lake/snapshots": health.snapshots}),
-    }
-
-
-def _measured_pool(health: PoolHealth) -> dict[str, Any]:
-    return {
-        POOL_COMMIT: health.commit,
-        "dagster/row_count": health.records,
-        "dagster/size_bytes": health.bytes,
-        "lake/num_files": health.objects,
-        "lake/mergeable_objects": health.mergeable_objects,
-    }
-
-
-def _measured_table(health: TableHealth) -> dict[str, Any]:
-    return {
-        VERSION: health.version,
-        "dagster/size_bytes": health.bytes,
-        "lake/num_files": health.files,
-        "lake/small_files": health.small_files,
-        "lake/small_file_ratio": health.small_file_ratio,
-        "lake/tombstones": health.tombstones,
-        "lake/log_length": health.log_length,
-        "lake/uncheckpointed_commits": health.uncheckpointed_commits,
-        "lake/statistics_coverage": health.statistics_coverage,
-    }
+def _metadata(target: MaintenanceTarget, health: object) -> dict[str, Any]:
+    return {**_link(target), PATH: target.path, **maintenance_of(target.format).metadata(health)}

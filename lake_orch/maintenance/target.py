@@ -1,42 +1,19 @@
 """The targets of maintenance, and their settings."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from datetime import timedelta
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeAlias
 
 import dagster as dg
 from pydantic import Field
 
-from lake_core.delta.errors import InvalidProperty
-from lake_core.delta.properties import duration_ms
+from lake_orch.assets.maintenance import all_maintenance, maintenance_of
+from lake_orch.assets.tables.health import SMALL_FILE
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import checked_path, table_path
 
-SMALL_FILE = 32 << 20
-"""A data file below this many bytes counts as small."""
-_SNAPSHOT_RETENTION = "30 days"
-_POOL_RETENTION = "8 days"
-"""It is longer than any load takes, because nothing protects the objects of a running load."""
-
-TargetFormat: TypeAlias = Literal["delta", "icechunk", "pool"]
-KIND: Mapping[TargetFormat, str] = {"delta": "deltalake", "icechunk": "icechunk", "pool": "zed"}
-"""The kinds of the formats in the UI."""
 Maintainable: TypeAlias = "str | dg.AssetKey | dg.AssetSpec | dg.AssetsDefinition | MaintenanceTarget"
 
-
-SETTINGS: Mapping[TargetFormat, frozenset[str]] = {
-    "delta": frozenset(
-        {
-            *("zorder_by", "target_size", "small_file", "min_small_file_ratio", "max_uncheckpointed_commits"),
-            *("retention", "txn_retention", "spark_above", "spark_above_files"),
-        }
-    ),
-    "icechunk": frozenset({"retention", "max_mergeable_manifests"}),
-    "pool": frozenset({"retention", "max_mergeable_objects"}),
-}
-"""The settings of a target that have an effect, by its format."""
-_SETTING_NAMES = frozenset(name for names in SETTINGS.values() for name in names)
 _OF_ALL = ("path", "asset_key", "format")
 
 
@@ -83,58 +60,22 @@ class MaintenanceTarget:
     """The number of mergeable manifests from which they are rewritten."""
     max_mergeable_objects: int = 10
     """The number of mergeable data objects of a pool from which they are compacted."""
-    format: TargetFormat = "delta"
-    """`delta` for a table, `icechunk` for arrays, `pool` for a pool."""
+    format: str = "delta"
+    """`delta` for a table, `icechunk` for arrays, `pool` for a pool, or a format that another package installs."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of a format that another package installs."""
 
     def check(self) -> None:
         """Raise InvalidDefinition for invalid settings, and for those of another format."""
+        maintenance = maintenance_of(self.format)
         for setting in fields(self):
-            is_own = setting.name in _OF_ALL or setting.name in SETTINGS[self.format]
-            if not is_own and getattr(self, setting.name) != setting.default:
+            is_own = setting.name in _OF_ALL or setting.name in maintenance.settings
+            if not is_own and getattr(self, setting.name) != (setting.default if setting.name != "options" else {}):
                 raise InvalidDefinition(
                     f"{setting.name} has no effect on {self.path}, which is of the format {self.format}: leave it out. "
-                    f"Its settings are {', '.join(sorted(SETTINGS[self.format]))}"
+                    f"Its settings are {', '.join(sorted(maintenance.settings)) or 'none'}"
                 )
-        mergeable: object = self.max_mergeable_objects
-        if self.format == "pool":
-            _ = self.pool_retention
-        if self.format == "pool" and (not isinstance(mergeable, int) or mergeable < 2):
-            raise InvalidDefinition(
-                f"max_mergeable_objects is {mergeable!r}: use a whole number of 2 or more (of {self.path})"
-            )
-        if self.format != "icechunk":
-            return
-        _ = self.snapshot_retention
-        most: object = self.max_mergeable_manifests
-        if not isinstance(most, int) or most < 1:
-            raise InvalidDefinition(
-                f"max_mergeable_manifests is {most!r}: use a whole number of 1 or more (of {self.path})"
-            )
-
-    @property
-    def snapshot_retention(self) -> timedelta:
-        """Return how long snapshots of arrays are kept.
-
-        Raises InvalidDefinition for a `retention` that is not an interval.
-        """
-        return self._retention(_SNAPSHOT_RETENTION)
-
-    @property
-    def pool_retention(self) -> timedelta:
-        """Return how long data that a pool no longer needs is kept.
-
-        Raises InvalidDefinition for a `retention` that is not an interval.
-        """
-        return self._retention(_POOL_RETENTION)
-
-    def _retention(self, default: str) -> timedelta:
-        retention: object = default if self.retention is None else self.retention
-        if not isinstance(retention, str):
-            raise InvalidDefinition(f"retention is {retention!r}: use an interval such as '7 days' (of {self.path})")
-        try:
-            return timedelta(milliseconds=duration_ms(retention, "retention"))
-        except InvalidProperty as error:
-            raise InvalidDefinition(f"{error} (of {self.path})") from None
+        maintenance.check(self)
 
 
 def targets_of(
@@ -150,7 +91,7 @@ def targets_of(
     """
     # A target in `tables` may say itself that it is of another format.
     targets = [target for table in tables for target in _targets(table, settings_of("delta", settings))]
-    named: Mapping[TargetFormat, Sequence[Maintainable]] = {"icechunk": arrays, "pool": pools}
+    named: Mapping[str, Sequence[Maintainable]] = {"icechunk": arrays, "pool": pools}
     for format, datasets in named.items():
         own = settings_of(format, settings)
         targets += [replace(target, format=format) for dataset in datasets for target in _targets(dataset, own)]
@@ -168,18 +109,24 @@ def targets_of(
     return targets
 
 
-def check_common(settings: Collection[str], formats: Sequence[TargetFormat]) -> None:
+def check_common(settings: Collection[str], formats: Sequence[str]) -> None:
     """Raise InvalidDefinition for a setting of all targets that none of their formats has."""
     for name in settings:
-        if formats and name in _SETTING_NAMES and not any(name in SETTINGS[format] for format in formats):
+        if formats and name in _setting_names() and not any(name in maintenance_of(each).settings for each in formats):
             raise InvalidDefinition(
                 f"{name} has no effect on targets of the format {' or '.join(formats)}: leave it out"
             )
 
 
-def settings_of(format: TargetFormat, settings: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(format: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a format, and those that no format has, which are an error of the call."""
-    return {name: value for name, value in settings.items() if name in SETTINGS[format] or name not in _SETTING_NAMES}
+    own, known = maintenance_of(format).settings, _setting_names()
+    return {name: value for name, value in settings.items() if name in own or name not in known}
+
+
+def _setting_names() -> frozenset[str]:
+    """Return the names of the settings of all formats."""
+    return frozenset(name for _, maintenance in all_maintenance() for name in maintenance.settings)
 
 
 def _targets(dataset: Maintainable, settings: dict[str, Any]) -> list[MaintenanceTarget]:

@@ -18,6 +18,8 @@ import xarray as xr
 from lake_core import Lake
 from lake_orch import InvalidDefinition, LakeIOManager, LakeResource, UnsupportedData, testing
 from lake_orch.assets import asset_format as asset_formats
+from lake_orch.assets import maintenance
+from lake_orch.maintenance import MaintenanceTarget, lake_maintenance
 from tests.lake.lakes import TOY_FORMATS, forget_formats
 
 sys.path.insert(0, str(TOY_FORMATS))
@@ -29,11 +31,15 @@ ROWS = pa.table({"id": [1, 2]})
 @pytest.fixture(autouse=True)
 def _installed() -> Iterator[None]:
     """Forget the formats that were installed before the toys were on the path."""
-    forget_formats()
-    asset_formats._installed.cache_clear()
+    _forget()
     yield
+    _forget()
+
+
+def _forget() -> None:
     forget_formats()
-    asset_formats._installed.cache_clear()
+    for cached in (asset_formats._installed, maintenance._installed, maintenance.maintenance_of):
+        cached.cache_clear()
 
 
 @pytest.fixture(params=["plain", "lake", "run"])
@@ -204,3 +210,28 @@ def test_values_of_all_formats_are_one_session(tmp_path: Path) -> None:
         "tables/records": "pool",
         "tables/table": "delta",
     }
+
+
+def test_a_format_of_ones_own_is_maintained(resources: dict[str, Any]) -> None:
+    lake: LakeResource = resources["lake"]
+    assert materialize([value_asset("a   b"), dg.asset(name="other")(lambda: "c")], resources).success
+    target = MaintenanceTarget("tables/value", dg.AssetKey("value"), format="note")
+    tasks = lake_maintenance([target], tasks=["squeeze"])
+    with dg.DagsterInstance.ephemeral() as instance:
+        health = dg.materialize(list(tasks.assets or ()), selection="maintenance/health/value", resources=resources)  # type: ignore[arg-type]
+        (check,) = health.get_asset_check_evaluations()
+        assert (check.passed, check.metadata["value"].value) == (False, 2)
+        done = dg.materialize(
+            list(tasks.assets or ()),  # type: ignore[arg-type]
+            selection="maintenance/squeeze",
+            resources=resources,
+            instance=instance,
+        )
+    assert done.success
+    assert lake.read("tables/value", "note", None).text == "a b"
+
+
+def test_a_setting_that_a_format_of_ones_own_does_not_have_is_refused() -> None:
+    target = MaintenanceTarget("tables/value", dg.AssetKey("value"), format="note", retention="7 days")
+    with pytest.raises(InvalidDefinition, match="retention has no effect on tables/value"):
+        lake_maintenance([target])

@@ -20,9 +20,10 @@ from lake_core.delta.operations.vacuum import VacuumResult
 from lake_core.lake.gc.collect import Collection
 from lake_core.spark import vacuum_delta
 from lake_orch import InvalidDefinition, LakeResource, SparkResource, testing
+from lake_orch.assets.maintenance import TaskContext
+from lake_orch.assets.tables.maintenance import vacuum
 from lake_orch.maintenance import HealthLimits, MaintenanceTarget, lake_maintenance, lake_table_checks, table_health
 from lake_orch.maintenance.target import MaintenanceConfig, targets_of
-from lake_orch.maintenance.tasks import TaskContext, vacuum
 from tests.orch.maintenance_runs import asset_of, run
 
 PATHS = ["tables/a", "tables/sub/b"]
@@ -327,7 +328,7 @@ def test_writers_go_first(tmp_path: Path, instance: dg.DagsterInstance, monkeypa
         table = session.create_delta("tables/a", SCHEMA)
         for number in range(4):
             table.append(rows(number))
-    from lake_orch.maintenance import tasks
+    from lake_orch.assets.tables import maintenance as tasks
 
     optimize, interrupted = tasks._optimize, []
 

@@ -34,7 +34,7 @@ from lake_orch.runs.marker import SINGLE_BATCH
 
 if TYPE_CHECKING:
     from lake_core.errors import LakeError
-    from lake_orch.spark.source import SparkSource
+    from lake_orch.assets.spark_source import SparkSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from lake_orch.assets.tables.rows import is_spark
 from lake_orch.errors import InvalidDefinition, UnsupportedData
 
 if TYPE_CHECKING:
-    from lake_orch.spark.source import SparkSource
+    from lake_orch.assets.spark_source import SparkSource
 
 _RETURNED = "an iterable of dicts, Arrow data, a pandas, polars or PySpark DataFrame, or lines of JSON as one text"
 _LOADED = (

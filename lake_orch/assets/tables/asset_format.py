@@ -47,7 +47,7 @@ from lake_orch.spark.column_lineage import described
 
 if TYPE_CHECKING:
     from lake_core.errors import LakeError
-    from lake_orch.spark.source import SparkSource
+    from lake_orch.assets.spark_source import SparkSource
 
 _LOGGED = 200
 """The number of characters of a predicate that a log line shows."""

@@ -20,7 +20,7 @@ from lake_core.delta.scan import chosen_columns
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lake_orch.spark.source import SparkSource
+    from lake_orch.assets.spark_source import SparkSource
 
 TableData: TypeAlias = "pa.Table | pa.RecordBatchReader | DataFrame"
 """The types in which a handler returns rows: Arrow, whole or as a stream, or a DataFrame of PySpark."""

@@ -1,10 +1,8 @@
-"""Health of tables, arrays and pools, from the log, the newest snapshot or the last commit. No data file is opened."""
+"""Health of a table, from its log alone."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,11 +10,9 @@ import pyarrow.compute as pc
 from lake_core.delta import DeltaTable
 from lake_core.delta.log_segment import list_log
 from lake_core.delta.skipping import num_records, partition_table
-from lake_orch.maintenance.target import SMALL_FILE
 
-if TYPE_CHECKING:
-    from lake_core.icechunk import Repository
-    from lake_core.pool import Pool
+SMALL_FILE = 32 << 20
+"""A data file below this many bytes counts as small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,63 +46,6 @@ class TableHealth:
     def statistics_coverage(self) -> float:
         """Return the part of the files that have statistics."""
         return 1.0 - self.files_without_statistics / self.files if self.files else 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayHealth:
-    """The health of an Icechunk repository at the newest snapshot of main."""
-
-    snapshot: str
-    chunks: int
-    """Chunks that manifests refer to."""
-    manifests: int
-    mergeable_manifests: int
-    """Manifests that could be merged with others."""
-    snapshots: int | None
-    """The number of stored snapshots, of any branch. It is None in a lake, which keeps those of main's history."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolHealth:
-    """The health of a pool at the last commit of main."""
-
-    commit: str
-    objects: int
-    records: int
-    bytes: int
-    """The size of the data objects."""
-    mergeable_objects: int
-    """Data objects that could be merged: those that overlap, and small neighbors."""
-
-
-Health: TypeAlias = TableHealth | ArrayHealth | PoolHealth
-
-
-def pool_health(pool: Pool) -> PoolHealth:
-    """Measure a pool. Raises the errors of reading its last commit."""
-    from lake_core.pool.compact import runs_to_compact
-
-    objects = pool.objects()
-    runs = runs_to_compact(objects, pool.config, datetime.now(UTC), timedelta(0))
-    return PoolHealth(
-        commit=pool.tip(),
-        objects=len(objects),
-        records=sum(each.count for each in objects),
-        bytes=sum(each.size for each in objects),
-        mergeable_objects=sum(map(len, runs)),
-    )
-
-
-def array_health(repository: Repository) -> ArrayHealth:
-    """Measure a repository. Raises the errors of reading its newest snapshot."""
-    newest = next(repository.ancestry(branch="main"))
-    return ArrayHealth(
-        snapshot=newest.id,
-        chunks=sum(manifest.num_chunk_refs for manifest in newest.manifests),
-        manifests=len(newest.manifests),
-        mergeable_manifests=repository.mergeable_manifests("main"),
-        snapshots=None if repository.storage.versioned else sum(1 for _ in repository.storage.list("snapshots/")),
-    )
 
 
 def table_health(table: DeltaTable, *, small_file: int = SMALL_FILE) -> TableHealth:

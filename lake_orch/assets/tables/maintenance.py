@@ -1,71 +1,26 @@
-"""Maintenance tasks on a table, arrays or a lake. Each is a function that returns its results as numbers for plots.
+"""Maintenance of tables. No task breaks a reader of a retained version.
 
-No task breaks a reader of a retained version: data is rewritten by new commits, and only files past the retention are
-deleted.
+Data is rewritten by new commits, and only files past the retention are deleted.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from lake_core.delta import DeltaTable
-from lake_core.delta.errors import TableNotFound
 from lake_core.delta.operations.vacuum import VacuumResult
 from lake_core.delta.result import OperationResult
-from lake_core.lake.errors import Conflict
-from lake_core.lake.session.write_session import WriteSession
-from lake_orch.dagster.spark_resource import SparkResource
-from lake_orch.maintenance.health import table_health
-from lake_orch.maintenance.target import MaintenanceConfig, MaintenanceTarget
-from lake_orch.resources import LakeResource
+from lake_core.readable import readable_bytes
+from lake_orch.assets.maintenance import Finding, HealthCheck, Maintenance, TaskContext, rewrite_in_lake
+from lake_orch.assets.tables.health import TableHealth, table_health
 from lake_orch.tags import VERSION
 from lake_pipes.metadata import COMMIT
 
-if TYPE_CHECKING:
-    from lake_core.icechunk import Repository
-    from lake_core.pool import Pool
 
-T = TypeVar("T")
-
-_TRIES = 5
-"""The most attempts to plan a rewrite again after a conflict with a concurrent writer."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskContext:
-    """The dataset that a task maintains, a table, a pool or arrays, with the configuration of the run."""
-
-    lake: LakeResource
-    target: MaintenanceTarget
-    config: MaintenanceConfig
-    branch: str
-    """The branch that the run is based on."""
-    spark: SparkResource | None = None
-
-    def table(self) -> DeltaTable:
-        """Open the table. Raises TableNotFound."""
-        table = self.lake.find_table(self.target.path, ref=self.branch if self.lake.is_lake() else None)
-        if table is None:
-            raise TableNotFound(f"no table at {self.target.path!r} on branch {self.branch!r}: materialize it first")
-        return table
-
-    def repository(self) -> "Repository":
-        """Open the repository of the arrays. Raises RepositoryNotFound."""
-        return self.lake.read_repository(self.target.path, None, ref=self.branch if self.lake.is_lake() else None)
-
-    def pool(self) -> "Pool":
-        """Open the current state of the pool. Raises NoSuchPool."""
-        return self.lake.read_pool(self.target.path, None, ref=self.branch if self.lake.is_lake() else None)
-
-
-Task: TypeAlias = Callable[[TaskContext], dict[str, Any]]
-"""A task on one table, repository or pool, which returns metadata.
-
-It must obey `context.config.dry_run`. `"lake/due": False` means that there was nothing to do. Then no observation is
-reported. Its docstring is shown in the UI. Add a new task to `TABLE_TASKS`, `ARRAY_TASKS` or `POOL_TASKS`: the assets,
-schedules and components take their tasks from there.
-"""
+def _table(context: TaskContext) -> DeltaTable:
+    table: DeltaTable = context.dataset()
+    return table
 
 
 def compaction(context: TaskContext) -> dict[str, Any]:
@@ -79,7 +34,7 @@ def zorder(context: TaskContext) -> dict[str, Any]:
 
 
 def _rearranged(context: TaskContext, zorder_by: Any) -> dict[str, Any]:
-    before = table_health(context.table(), small_file=context.target.small_file)
+    before = table_health(_table(context), small_file=context.target.small_file)
     metadata: dict[str, Any] = {
         "lake/num_files": before.files,
         "dagster/size_bytes": before.bytes,
@@ -92,7 +47,7 @@ def _rearranged(context: TaskContext, zorder_by: Any) -> dict[str, Any]:
     if context.config.dry_run or not due or before.files == 0:
         return metadata
     result, commit = _optimized(context, before.bytes, zorder_by)
-    after = table_health(context.table(), small_file=context.target.small_file)
+    after = table_health(_table(context), small_file=context.target.small_file)
     metadata |= {
         "lake/num_files": after.files,
         "dagster/size_bytes": after.bytes,
@@ -108,40 +63,11 @@ def _rearranged(context: TaskContext, zorder_by: Any) -> dict[str, Any]:
 def _optimized(context: TaskContext, size: int, zorder_by: Any) -> tuple[OperationResult, str | None]:
     """Rewrite the table's files in a separate commit. Concurrent writers of the same files take precedence."""
     if not context.lake.is_lake():
-        return _optimize(context, context.table(), size, zorder_by), None
+        return _optimize(context, _table(context), size, zorder_by), None
     message = f"Rearrange {context.target.path}"
     return rewrite_in_lake(
         context, message, lambda session: _optimize(context, session.delta(context.target.path), size, zorder_by)
     )
-
-
-def rewrite_in_lake(context: TaskContext, message: str, rewrite: Callable[[WriteSession], T]) -> tuple[T, str | None]:
-    """Rewrite data of a lake in a separate commit. Concurrent writers of the same data take precedence.
-
-    Args:
-        context: The dataset to rewrite, and the branch.
-        message: The message of the commit.
-        rewrite: Rewrites the data in a session. It is called again after a conflict.
-
-    Returns:
-        The result of `rewrite`, and the id of the commit, or None if nothing changed.
-    """
-    lake = context.lake.open()
-
-    def attempt() -> tuple[T, str | None]:
-        with lake.session(context.branch, message=message, metadata={"dagster/task": "maintenance"}) as session:
-            result = rewrite(session)
-        return result, session.publish().commit
-
-    return until_undisturbed(attempt, Conflict)
-
-
-def until_undisturbed(attempt: Callable[[], T], conflict: type[Exception]) -> T:
-    """Return the result of an attempt. After a conflict with a concurrent writer, try again, at most `_TRIES` times."""
-    for _ in range(_TRIES - 1):
-        with suppress(conflict):
-            return attempt()
-    return attempt()
 
 
 def _optimize(context: TaskContext, table: DeltaTable, size: int, zorder_by: Any) -> OperationResult:
@@ -155,7 +81,7 @@ def _optimize(context: TaskContext, table: DeltaTable, size: int, zorder_by: Any
 
 def checkpoint(context: TaskContext) -> dict[str, Any]:
     """Write a checkpoint, if there are enough commits after the last one."""
-    before = table_health(context.table())
+    before = table_health(_table(context))
     due = before.uncheckpointed_commits >= context.target.max_uncheckpointed_commits
     metadata = {"lake/uncheckpointed_commits": before.uncheckpointed_commits, "lake/due": due, VERSION: before.version}
     if context.config.dry_run or not due:
@@ -163,12 +89,12 @@ def checkpoint(context: TaskContext) -> dict[str, Any]:
     if context.spark is not None and before.files + before.tombstones >= context.target.spark_above_files:
         from lake_core.spark import checkpoint_delta
 
-        checkpoint_delta(context.spark.session, context.table())
+        checkpoint_delta(context.spark.session, _table(context))
     elif context.lake.is_lake():
         context.lake.open().maintenance.checkpoint(context.target.path, context.branch)
     else:
-        context.table().checkpoint()
-    return metadata | {"lake/uncheckpointed_commits": table_health(context.table()).uncheckpointed_commits}
+        _table(context).checkpoint()
+    return metadata | {"lake/uncheckpointed_commits": table_health(_table(context)).uncheckpointed_commits}
 
 
 def vacuum(context: TaskContext) -> dict[str, Any]:
@@ -176,7 +102,7 @@ def vacuum(context: TaskContext) -> dict[str, Any]:
 
     In a lake this only ends the retention: the lake's garbage collection deletes.
     """
-    table, dry_run = context.table(), context.config.dry_run
+    table, dry_run = _table(context), context.config.dry_run
     if not context.lake.is_lake():
         vacuumed = _vacuumed(context, table)
         reclaimed = {"lake/reclaimed_files": len(vacuumed.files), "lake/reclaimed_bytes": vacuumed.bytes or 0}
@@ -204,7 +130,7 @@ def _vacuumed(context: TaskContext, table: DeltaTable) -> VacuumResult:
 
 def log_cleanup(context: TaskContext) -> dict[str, Any]:
     """Delete log files that no retained version needs. A lake has none, because its history keeps them."""
-    table = context.table()
+    table = _table(context)
     before = table_health(table)
     deleted = [] if context.config.dry_run else table.clean_log()
     return {
@@ -216,53 +142,114 @@ def log_cleanup(context: TaskContext) -> dict[str, Any]:
 
 def txn_expiry(context: TaskContext) -> dict[str, Any]:
     """Set how long the table keeps transaction identifiers. The next checkpoint drops older ones."""
-    table, retention = context.table(), context.target.txn_retention
+    table, retention = _table(context), context.target.txn_retention
     metadata: dict[str, Any] = {"lake/markers": table_health(table).markers, VERSION: table.version}
     properties = {"delta.setTransactionRetentionDuration": f"interval {retention}"} if retention else {}
     if context.config.dry_run or not properties or properties.items() <= table.properties.items():
         return metadata
     if not context.lake.is_lake():
         table.set_properties(properties)
-        return metadata | {VERSION: context.table().version}
+        return metadata | {VERSION: _table(context).version}
     message = f"Expire transaction identifiers of {context.target.path}"
     with context.lake.open().session(context.branch, message=message) as session:
         session.delta(context.target.path).set_properties(properties)
-    return metadata | {VERSION: context.table().version}
+    return metadata | {VERSION: _table(context).version}
 
 
-TABLE_TASKS: Mapping[str, Task] = {
-    "compaction": compaction,
-    "zorder": zorder,
-    "checkpoint": checkpoint,
-    "vacuum": vacuum,
-    "log_cleanup": log_cleanup,
-    "txn_expiry": txn_expiry,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class SparkCollector:
-    """Spark for the garbage collection of a lake, if the lake is large."""
-
-    spark: SparkResource
-    above_commits: int
-    """The number of commits that the lake retains from which Spark collects."""
-
-
-def garbage_collection(lake: LakeResource, *, dry_run: bool, collector: SparkCollector | None = None) -> dict[str, Any]:
-    """Delete objects that no branch, tag, session or retained commit of the lake reaches.
-
-    Without a lake, collect each repository.
-    """
-    handle = lake.open()
-    if collector is not None and len(handle.repository.refs().commit_ids()) >= collector.above_commits:
-        from lake_core.spark import collect_lake
-
-        result = collect_lake(collector.spark.session, handle, dry_run=dry_run)
-    else:
-        result = handle.maintenance.gc(dry_run=dry_run)
+def _measured(health: TableHealth) -> Mapping[str, Any]:
     return {
-        "lake/reclaimed_files": len(result.keys),
-        "lake/reclaimed_bytes": result.bytes,
-        "lake/forgotten_commits": result.commits,
+        VERSION: health.version,
+        "dagster/size_bytes": health.bytes,
+        "lake/num_files": health.files,
+        "lake/small_files": health.small_files,
+        "lake/small_file_ratio": health.small_file_ratio,
+        "lake/tombstones": health.tombstones,
+        "lake/log_length": health.log_length,
+        "lake/uncheckpointed_commits": health.uncheckpointed_commits,
+        "lake/statistics_coverage": health.statistics_coverage,
     }
+
+
+def _small_files(health: TableHealth, limits: Any) -> Finding:
+    crowded = health.small_files >= limits.small_files and health.small_file_ratio > limits.small_file_ratio
+    return Finding(not crowded, round(health.small_file_ratio, 4), limits.small_file_ratio)
+
+
+def _coverage(health: TableHealth, limits: Any) -> Finding:
+    coverage = round(health.statistics_coverage, 4)
+    return Finding(coverage >= limits.statistics_coverage, coverage, limits.statistics_coverage)
+
+
+def _at_most(name: str) -> Any:
+    def find(health: TableHealth, limits: Any) -> Finding:
+        value, limit = getattr(health, name), getattr(limits, name)
+        return Finding(value <= limit, value, limit)
+
+    return find
+
+
+TABLES = Maintenance(
+    datasets="tables",
+    kind="deltalake",
+    settings=frozenset(
+        {
+            *("zorder_by", "target_size", "small_file", "min_small_file_ratio", "max_uncheckpointed_commits"),
+            *("retention", "txn_retention", "spark_above", "spark_above_files"),
+        }
+    ),
+    tasks={
+        "compaction": compaction,
+        "zorder": zorder,
+        "checkpoint": checkpoint,
+        "vacuum": vacuum,
+        "log_cleanup": log_cleanup,
+        "txn_expiry": txn_expiry,
+    },
+    default_tasks=("compaction", "checkpoint", "vacuum"),
+    measure=lambda table, target: table_health(table, small_file=target.small_file),
+    metadata=_measured,
+    checks=(
+        HealthCheck(
+            "small_files",
+            "run compaction",
+            lambda limits, target: (
+                f"The share of data files below {readable_bytes(target.small_file)} that could be merged. "
+                f"Warns above {limits.small_file_ratio:.0%} of at least {limits.small_files} files"
+            ),
+            _small_files,
+        ),
+        HealthCheck(
+            "tombstones",
+            "set a shorter retention of removed files",
+            lambda limits, _: f"Removed files that the log still lists. Warns above {limits.tombstones:,}",
+            _at_most("tombstones"),
+        ),
+        HealthCheck(
+            "log_length",
+            "run log_cleanup",
+            lambda limits, _: f"Commits in the log. Warns above {limits.log_length:,}",
+            _at_most("log_length"),
+        ),
+        HealthCheck(
+            "uncheckpointed_commits",
+            "run checkpoint",
+            lambda limits, _: (
+                "Commits since the last checkpoint, which every reader replays. "
+                f"Warns above {limits.uncheckpointed_commits:,}"
+            ),
+            _at_most("uncheckpointed_commits"),
+        ),
+        HealthCheck(
+            "statistics_coverage",
+            "run compaction",
+            lambda limits, _: (
+                "The share of data files with statistics, by which filters skip files. "
+                f"Warns below {limits.statistics_coverage:.0%}"
+            ),
+            _coverage,
+        ),
+    ),
+    description="What the table {path} needs, measured only from its log.",
+    link="lake/table",
+    spark=True,
+)

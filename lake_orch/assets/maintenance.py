@@ -1,0 +1,212 @@
+"""Maintenance of datasets: what a format measures, what it does about it, and with which settings.
+
+Formats register a `Maintenance` under the entry point group `lake_orch.maintenance`, by their own name. An orchestrator
+makes assets, schedules and checks of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+
+from lake_core.dataset import UnknownFormat
+from lake_core.delta.errors import InvalidProperty
+from lake_core.delta.properties import duration_ms
+from lake_core.lake.errors import Conflict
+from lake_orch.errors import InvalidDefinition
+
+if TYPE_CHECKING:
+    from lake_core.lake import Lake
+    from lake_core.lake.session.write_session import WriteSession
+    from lake_orch.assets.spark_source import SparkSource
+
+MAINTENANCE: Final = "lake_orch.maintenance"
+"""The entry point group in which formats register their `Maintenance`: name → the object."""
+DUE: Final = "lake/due"
+"""The metadata of a task that had nothing to do: False."""
+
+T = TypeVar("T")
+
+_TRIES = 5
+"""The most attempts to plan a rewrite again after a conflict with a concurrent writer."""
+
+
+class MaintainedLake(Protocol):
+    """The lake, or the folder of plain datasets, in which something is maintained."""
+
+    def is_lake(self) -> bool:
+        """Return whether a lake exists at the root."""
+
+    def open(self) -> Lake:
+        """Open the lake."""
+
+    def read(self, path: str, format: str, run: None, *, ref: str | None = None) -> Any:
+        """Open a dataset. Raises DatasetNotFound."""
+
+
+class TaskConfig(Protocol):
+    """The configuration of one run of a task."""
+
+    @property
+    def dry_run(self) -> bool:
+        """Return whether the task only reports what it would do."""
+
+    @property
+    def where(self) -> str | None:
+        """Return the partitions to rearrange, as Spark SQL, or None for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskContext:
+    """The dataset that a task maintains, with the configuration of the run."""
+
+    lake: MaintainedLake
+    target: Any
+    """The settings, as a `MaintenanceTarget`."""
+    config: TaskConfig
+    branch: str
+    """The branch that the run is based on."""
+    spark: SparkSource | None = None
+
+    def dataset(self) -> Any:
+        """Open the dataset in its current state. Raises DatasetNotFound."""
+        ref = self.branch if self.lake.is_lake() else None
+        return self.lake.read(self.target.path, self.target.format, None, ref=ref)
+
+
+Task: TypeAlias = Callable[[TaskContext], dict[str, Any]]
+"""A task on one dataset, which returns metadata.
+
+It must obey `context.config.dry_run`. `"lake/due": False` means that there was nothing to do. Then no observation is
+reported. Its docstring is shown in the UI.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of a check."""
+
+    passed: bool
+    value: float
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class HealthCheck:
+    """A check of what a format measures."""
+
+    name: str
+    remedy: str
+    describe: Callable[[Any, Any], str]
+    """Returns what it measures and its limit, by the limits and the target."""
+    find: Callable[[Any, Any], Finding]
+    """Compares the health with the limits."""
+
+    def description(self, limits: object, target: object) -> str:
+        """Return the description of the check: what it measures, its limit, and the remedy."""
+        return f"{self.describe(limits, target)}; {self.remedy}."
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """The maintenance of datasets of one format."""
+
+    datasets: str
+    """The word for them: `tables`."""
+    kind: str
+    """Their kind in the UI."""
+    settings: frozenset[str]
+    """The settings of a target that have an effect."""
+    tasks: Mapping[str, Task]
+    default_tasks: Sequence[str]
+    measure: Callable[[Any, Any], Any]
+    """Measures a dataset, by its handle and the target."""
+    metadata: Callable[[Any], Mapping[str, Any]]
+    """Describes the health as metadata."""
+    checks: Sequence[HealthCheck] = ()
+    description: str = "What {path} needs."
+    """Of the asset that shows the health."""
+    link: str = "lake/dataset"
+    """The metadata of that asset that links to the dataset's asset."""
+    check: Callable[[Any], None] = lambda _: None
+    """Raises InvalidDefinition for a target with invalid settings."""
+    spark: bool = False
+    """Whether tasks use Spark for large datasets."""
+
+
+@cache
+def _installed() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=MAINTENANCE)}
+
+
+def maintained_formats() -> Sequence[str]:
+    """Return the names of the formats that have maintenance, in order."""
+    return sorted(_installed())
+
+
+@cache
+def maintenance_of(format: str) -> Maintenance:
+    """Return the maintenance of a format. Raises UnknownFormat."""
+    if format not in _installed():
+        raise UnknownFormat(
+            f"datasets of the format {format!r} have no maintenance (those of {', '.join(maintained_formats())} have)"
+        )
+    maintenance: Maintenance = _installed()[format].load()
+    return maintenance
+
+
+def all_maintenance() -> Iterator[tuple[str, Maintenance]]:
+    """Yield the maintenance of each format, with its name."""
+    return ((format, maintenance_of(format)) for format in maintained_formats())
+
+
+def retention_of(target: Any, default: str) -> timedelta:
+    """Return how long a target's outdated data is kept. Raises InvalidDefinition unless `retention` is an interval."""
+    retention: object = default if target.retention is None else target.retention
+    if not isinstance(retention, str):
+        raise InvalidDefinition(f"retention is {retention!r}: use an interval such as '7 days' (of {target.path})")
+    try:
+        return timedelta(milliseconds=duration_ms(retention, "retention"))
+    except InvalidProperty as error:
+        raise InvalidDefinition(f"{error} (of {target.path})") from None
+
+
+def check_least(target: Any, setting: str, least: int) -> None:
+    """Raise InvalidDefinition unless a setting is a whole number of at least `least`."""
+    value: object = getattr(target, setting)
+    if not isinstance(value, int) or value < least:
+        raise InvalidDefinition(f"{setting} is {value!r}: use a whole number of {least} or more (of {target.path})")
+
+
+def rewrite_in_lake(context: TaskContext, message: str, rewrite: Callable[[WriteSession], T]) -> tuple[T, str | None]:
+    """Rewrite data of a lake in a separate commit. Concurrent writers of the same data take precedence.
+
+    Args:
+        context: The dataset to rewrite, and the branch.
+        message: The message of the commit.
+        rewrite: Rewrites the data in a session. It is called again after a conflict.
+
+    Returns:
+        The result of `rewrite`, and the id of the commit, or None if nothing changed.
+    """
+    lake = context.lake.open()
+
+    def attempt() -> tuple[T, str | None]:
+        with lake.session(context.branch, message=message, metadata={"dagster/task": "maintenance"}) as session:
+            result = rewrite(session)
+        return result, session.publish().commit
+
+    return until_undisturbed(attempt, Conflict)
+
+
+def until_undisturbed(attempt: Callable[[], T], conflict: type[Exception]) -> T:
+    """Return the result of an attempt. After a conflict with a concurrent writer, try again, at most `_TRIES` times."""
+    for _ in range(_TRIES - 1):
+        with suppress(conflict):
+            return attempt()
+    return attempt()

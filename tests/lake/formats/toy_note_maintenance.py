@@ -1,0 +1,45 @@
+"""Maintenance of notes: spaces that nobody needs are taken out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toy_note import Note
+
+from lake_orch.assets.maintenance import Finding, HealthCheck, Maintenance, TaskContext, rewrite_in_lake
+
+
+def squeeze(context: TaskContext) -> dict[str, Any]:
+    """Take out spaces that follow others."""
+    text = context.dataset().text
+    short = " ".join(text.split())
+    if short != text and not context.config.dry_run:
+        path = context.target.path
+        if context.lake.is_lake():
+            rewrite_in_lake(context, f"Squeeze {path}", lambda session: session.open(path).write(short))
+        else:
+            context.dataset().write(short)
+    return {"lake/spaces": len(text) - len(short), "lake/due": short != text}
+
+
+def spaces(note: Note) -> int:
+    return len(note.text) - len(" ".join(note.text.split()))
+
+
+NOTES = Maintenance(
+    datasets="notes",
+    kind="note",
+    settings=frozenset({"options"}),
+    tasks={"squeeze": squeeze},
+    default_tasks=("squeeze",),
+    measure=lambda note, target: spaces(note),
+    metadata=lambda health: {"lake/spaces": health},
+    checks=(
+        HealthCheck(
+            "spaces",
+            "run squeeze",
+            lambda limits, target: "Spaces that follow others. Warns above 0",
+            lambda health, limits: Finding(health == 0, health, 0),
+        ),
+    ),
+)
