@@ -35,6 +35,10 @@ class UnknownFormat(LakeError):
     """No class is registered for a dataset's format. Install the package that has it."""
 
 
+class NoRows(LakeError):
+    """The format has no rows to show. Read the dataset with its own handle."""
+
+
 class NotConvertible(LakeError):
     """The format cannot convert plain files to a dataset.
 
@@ -293,6 +297,22 @@ class DatasetFormat(ABC):
     @abstractmethod
     def open(self, store: ObjectStore, *, clock: Callable[[], datetime] | None, **options: Any) -> Any:
         """Return a handle on the dataset, as the format's users know it."""
+
+    def head(
+        self, store: ObjectStore, count: int, *, columns: Sequence[str] | None = None, where: str | None = None
+    ) -> tuple[Sequence[str], Sequence[Mapping[str, Any]]]:
+        """Return the names of the columns, and the first rows, for a person to look at.
+
+        Args:
+            store: The dataset.
+            count: The most rows.
+            columns: The columns to show. None is all.
+            where: Spark SQL that is true for the rows to show.
+
+        Raises:
+            NoRows: The format has none, by default.
+        """
+        raise NoRows(f"a dataset of the format {self.format} has no rows to show: open it from Python")
 
     def find(self, store: ObjectStore, *, clock: Callable[[], datetime] | None) -> Any | None:
         """Return a handle on the dataset of a folder outside of lakes, or None if there is none."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +21,8 @@ from lake_core.readable import count_of, readable_bytes
 from lake_core.store import FolderStore, ObjectMeta
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lake_core.lake import Lake
     from lake_core.lake.session.private_session import Session
     from lake_core.lake.state.state_store import StateStore
@@ -110,13 +110,12 @@ def drop(context: Context, path: str, branch_name: str, message: str | None) -> 
 def cat(context: Context, location: Location) -> None:
     """Print the content of a plain file of a ref."""
     state = context.open().at(location.ref)
-    if _is_pool(state, location.path):
-        option = "" if location.ref == "main" else f" --ref {location.ref}"
+    record = state.datasets().get(location.path)
+    if record is not None:
         raise InvalidKey(
-            f"{location} is a pool: `lake pool scan {location.path}{option}` prints its records", key=location.path
+            f"{location} is a dataset of the format {record.format}: `lake head {location}` shows its first rows",
+            key=location.path,
         )
-    if location.path in state.datasets():
-        raise InvalidKey(f"{location} is a table: `lake head {location}` shows its first rows", key=location.path)
     size = state.head(location.path).size
     if context.output.as_json:
         data = bytes(state.get(location.path))
@@ -140,26 +139,10 @@ def cat(context: Context, location: Location) -> None:
 @command
 def head(context: Context, location: Location, count: int, where: str | None, columns: str | None) -> None:
     """Show the first rows of a table, or the first records of a pool."""
-    names = None if columns is None else [name.strip() for name in columns.split(",")]
-    state = context.open().at(location.ref)
-    if _is_pool(state, location.path):
-        scan = state.pool(location.path).scan(where=where, columns=names)
-        records = [_columns(record) for record in islice(scan.records(), count)]
-        context.output.rows(records, list(dict.fromkeys(name for record in records for name in record)))
-        return
-    reader = state.delta(location.path).to_batches(names, where)
-    rows = list(islice((row for batch in reader for row in batch.slice(0, count).to_pylist()), count)) if count else []
-    context.output.rows(rows, reader.schema.names)
-
-
-def _is_pool(state: StateStore, path: str) -> bool:
-    record = state.datasets().get(path)
-    return record is not None and record.format == "pool"
-
-
-def _columns(record: Any) -> Mapping[str, Any]:
-    """Return a record as its columns, and any other value as the column `this`."""
-    return record if isinstance(record, Mapping) else {"this": record}
+    chosen = None if columns is None else [name.strip() for name in columns.split(",")]
+    dataset = context.open().at(location.ref).dataset(location.path)
+    names, rows = dataset.format.head(dataset, count, columns=chosen, where=where)
+    context.output.rows(rows, names)
 
 
 Kind = Literal["delta", "parquet", "pool", "files"]

@@ -9,6 +9,7 @@ import datetime as dt
 import re
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lake_core.clock import now_ms
@@ -35,7 +36,7 @@ from lake_core.delta.log_segment import (
 from lake_core.delta.properties import checkpoint_interval, deleted_file_retention_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from lake_core.delta.snapshot import Snapshot
@@ -104,6 +105,14 @@ class DeltaFormat(DatasetFormat):
         if managed and store.versioned:
             properties = {f"delta.feature.{MANAGED}": "supported"} | properties
         return DeltaTable.create(store, *args, properties=properties, clock=clock, **options)
+
+    def head(
+        self, store: ObjectStore, count: int, *, columns: Sequence[str] | None = None, where: str | None = None
+    ) -> tuple[Sequence[str], Sequence[Mapping[str, Any]]]:
+        """Return the first rows, of the first files that have some."""
+        reader = self.open(store, clock=None).to_batches(columns, where)
+        rows = (row for batch in reader for row in batch.slice(0, count).to_pylist()) if count else ()
+        return reader.schema.names, list(islice(rows, count))
 
     def convert(self, store: DatasetStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> DeltaTable:
         """Convert as `DeltaTable.convert` does. The files stay where they are."""

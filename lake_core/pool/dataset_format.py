@@ -9,8 +9,9 @@ dataset is entry n + 1 of the journal of the pool's branches: entries count from
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from io import BufferedReader
-from itertools import chain, takewhile
+from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from lake_core.clock import system_clock
@@ -140,6 +141,14 @@ class PoolFormat(DatasetFormat):
             main_of(store, config) if store.versioned else None,
             **options,
         )
+
+    def head(
+        self, store: ObjectStore, count: int, *, columns: Sequence[str] | None = None, where: str | None = None
+    ) -> tuple[Sequence[str], Sequence[Mapping[str, Any]]]:
+        """Return the first records. A value that is no record is one of the field `this`."""
+        values = self.open(store, clock=None).scan(where=where, columns=columns).records()
+        records = [value if isinstance(value, Mapping) else {"this": value} for value in islice(values, count)]
+        return list(dict.fromkeys(name for record in records for name in record)), records
 
     def find(self, store: ObjectStore, *, clock: Callable[[], dt.datetime] | None) -> Pool | None:
         """Return the pool of a folder, which has the folder's name. The Zed lake may hold others."""

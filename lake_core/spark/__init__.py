@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lake_core.spark.arrays.array_spec import ArraySpec
 from lake_core.spark.data_source import register
+from lake_core.spark.dataset import read_dataset
 from lake_core.spark.errors import (
     ArrayChanged,
     DuplicateCells,
@@ -73,6 +74,7 @@ __all__ = [
     "merge_delta",
     "optimize_delta",
     "read_array",
+    "read_dataset",
     "read_delta",
     "read_pool",
     "register",

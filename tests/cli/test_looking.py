@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from lake_core import Lake
 from lake_core.cli import main
 from tests.cli.commands import run, run_json
-from tests.lake.lakes import SCHEMA, rows
+from tests.lake.lakes import SCHEMA, TOY_FORMATS, forget_formats, rows
 
 
 def test_a_folder_lists_its_folders_tables_and_files(root: str, lake: Lake) -> None:
@@ -374,3 +374,14 @@ def test_credentials_in_the_location_are_told_where_to_go_and_not_printed() -> N
 
 def test_an_empty_location_is_wrong_usage() -> None:
     assert "--lake is empty" in run("", "status", code=2)
+
+
+def test_the_first_rows_of_a_format_of_ones_own(root: str, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(TOY_FORMATS))
+    forget_formats()
+    with lake.session() as session:
+        session.create("note", "note", "a text")
+        session.create("names", "register")
+    assert run_json(root, "head", "note") == [{"text": "a text"}]
+    assert "has no rows to show" in run(root, "head", "names", code=1)
+    forget_formats()

@@ -262,7 +262,7 @@ def test_what_no_branch_needs_is_vacuumed(pools: str, zed: str) -> None:
 
 def test_other_commands_know_pools(pools: str) -> None:
     assert [(row["kind"], row["name"]) for row in run_json(pools, "ls", "events")] == [("pool", PATH)]
-    assert "`lake pool scan events/raw`" in run(pools, "cat", PATH, code=1)
+    assert "`lake head main:events/raw`" in run(pools, "cat", PATH, code=1)
     assert run_json(pools, "head", PATH, "-n", "2") == [{"k": 1}, {"k": 2, "s": "b"}]
     assert run_json(pools, "head", PATH, "--where", "k = 3", "--columns", "s") == [{"s": 7}]
     line = f"{PATH}  version 0 -> 1  rows +3 -0  files +1 -0"

@@ -7,7 +7,7 @@ CURRENT         the id of the newest draft
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -59,6 +59,11 @@ class NoteFormat(DatasetFormat):
         note = Note(store)
         note.write(*args)
         return note
+
+    def head(
+        self, store: ObjectStore, count: int, *, columns: Sequence[str] | None = None, where: str | None = None
+    ) -> tuple[Sequence[str], Sequence[Mapping[str, Any]]]:
+        return ["text"], [{"text": Note(store).text}][:count]
 
     def version(self, store: ObjectStore) -> int | None:
         return None
