@@ -16,13 +16,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from lake_core.errors import LakeError
+from lake_core.installed import installed
 from lake_core.store import ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
     from datetime import datetime
-    from importlib.metadata import EntryPoint
 
 FORMATS = "lake_core.formats"
 """The entry point group in which formats register their classes: name → a class without arguments."""
@@ -528,31 +528,23 @@ class ApplyContext:
 
 
 @cache
-def _format_classes() -> dict[str, EntryPoint]:
-    """Return where the classes of the installed formats are. They are loaded when they are needed: some import much."""
-    from importlib.metadata import entry_points  # takes longer than the rest of this module
-
-    return {point.name: point for point in entry_points(group=FORMATS)}
-
-
-@cache
 def format_releases() -> dict[str, str]:
     """Return the release of each installed format: the name and version of the distribution that provides it."""
-    distributions = {name: point.dist for name, point in _format_classes().items()}
+    distributions = {name: point.dist for name, point in installed(FORMATS).items()}
     return {name: "" if dist is None else f"{dist.name} {dist.version}" for name, dist in distributions.items()}
 
 
 @cache
 def dataset_format(name: str) -> DatasetFormat:
     """Return a format by its name, one object a process. Raises UnknownFormat."""
-    installed = _format_classes()
-    if name not in installed:
+    formats = installed(FORMATS)
+    if name not in formats:
         raise UnknownFormat(
-            f"the format {name!r} is not installed (installed are {', '.join(sorted(installed)) or 'none'}): "
+            f"the format {name!r} is not installed (installed are {', '.join(formats) or 'none'}): "
             "install the package that provides it"
         )
     try:
-        return installed[name].load()()  # type: ignore[no-any-return]
+        return formats[name].load()()  # type: ignore[no-any-return]
     except ModuleNotFoundError as error:
         raise UnknownFormat(
             f"the format {name!r} needs the package {error.name}, which is not installed: "

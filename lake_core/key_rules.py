@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
+from lake_core.installed import installed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
@@ -63,6 +65,4 @@ class KeyRule(Protocol):
 @cache
 def key_rules() -> Sequence[KeyRule]:
     """List the rules that are installed, one each a process."""
-    from importlib.metadata import entry_points
-
-    return tuple(point.load()() for point in sorted(entry_points(group=KEY_RULES), key=lambda point: point.name))
+    return tuple(point.load()() for point in installed(KEY_RULES).values())

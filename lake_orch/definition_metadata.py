@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
@@ -18,80 +17,7 @@ COLUMNS = "columns"
 REF = "lake/ref"
 TIMESTAMP = "lake/timestamp"
 
-Format: TypeAlias = Literal["delta", "icechunk", "pool", "files"]
-Use: TypeAlias = Literal["output", "input"]
-
-_OF_ALL = (OWNER, "lake/path", "lake/format")
-SETTINGS: Mapping[tuple[Format, Use], Sequence[str]] = {
-    ("delta", "output"): (
-        *(MODE, "lake/schema_mode", "lake/naive_timestamps", *_OF_ALL, "lake/merge", "lake/replace_where"),
-        *("lake/partition_by", "lake/cluster_by", "lake/properties", "lake/constraints", "lake/generated"),
-        *("lake/schema", "lake/preview_rows"),
-    ),
-    ("delta", "input"): ("lake/where", REF, "lake/version", TIMESTAMP),
-    ("icechunk", "output"): (
-        *(
-            MODE,
-            *_OF_ALL,
-            "lake/encoding",
-            "lake/dims",
-            "lake/append_dim",
-            "lake/coordinates",
-            "lake/preview_image",
-        ),
-    ),
-    ("icechunk", "input"): ("lake/sel", "lake/chunks", REF, "lake/snapshot", TIMESTAMP),
-    ("pool", "output"): (
-        *(MODE, *_OF_ALL, "lake/key", "lake/order", "lake/threshold", "lake/times", "lake/preview_rows"),
-    ),
-    ("pool", "input"): ("lake/shape", "lake/start", "lake/stop", "lake/since", REF, "lake/pool_commit"),
-    ("files", "output"): _OF_ALL,
-    ("files", "input"): (REF,),
-}
-"""The names that start with `lake/` and have an effect, by the format of the data. All others are refused."""
-_REPORTED = ("lake/session", "lake/commit", "lake/state", "lake/operation", "lake/read_with")
-"""Names that events have, which a definition may repeat. None of them looks like a setting."""
-_WITHOUT_PREFIX: Mapping[Format, Sequence[str]] = {
-    "delta": (COLUMNS,),
-    "icechunk": (COLUMNS,),
-    "pool": (COLUMNS,),
-    "files": ("allow_missing_partitions",),
-}
-"""Other settings of inputs."""
-_PLURAL: Mapping[Format, str] = {"delta": "tables", "icechunk": "arrays", "pool": "pools", "files": "files"}
-
-_CUTOFF = 0.85
-"""The similarity, from 0 to 1, from which a name is reported as a misspelling."""
-
 T = TypeVar("T", bound=str)
-
-
-def check_settings(metadata: Mapping[str, Any], format: Format, use: Use, subject: str) -> None:
-    """Raise InvalidDefinition for a `lake/…` name that has no effect on what an asset or input is stored as.
-
-    Without the setting, the data would be other than the definition says.
-
-    Args:
-        metadata: The metadata, by name.
-        format: The format of the data.
-        use: Whether the metadata is that of an output or of an input.
-        subject: The name of the asset or input in the error.
-    """
-    own = SETTINGS[format, use]
-    for name in metadata:
-        if not name.startswith("lake/") or name in own or name in _REPORTED:
-            continue
-        similar = difflib.get_close_matches(name, own, 1, _CUTOFF)
-        others = sorted(f"{_PLURAL[other]} ({of})" for (other, of), names in SETTINGS.items() if name in names)
-        if similar:
-            remedy = f"use {similar[0]!r}"
-        elif use == "input":
-            remedy = f"the settings of this input are {', '.join((*_WITHOUT_PREFIX[format], *own))}"
-        elif others:
-            remedy = f"it is a setting of {', '.join(others)}. Those of this output are {', '.join(own)}"
-        else:
-            remedy = f"the settings of this output are {', '.join(own)}. Names of your own go without the prefix lake/"
-        raise InvalidDefinition(f"{subject} has the metadata {name!r}, which has no effect: {remedy}")
 
 
 def read_choice(metadata: Mapping[str, Any], name: str, default: T, choices: Sequence[T], subject: str) -> T:

@@ -22,6 +22,7 @@ _GROUND = (
     "lake_core.runner",
     "lake_core.arrow_scalar",
     "lake_core.lazy_exports",
+    "lake_core.installed",
     "lake_core.nested_arrays",
     "lake_core.exact_cast",
     "lake_core.hybrid_calendar",
@@ -78,13 +79,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.runtime": (),
     "lake_core.arrow_scalar": (),
     "lake_core.lazy_exports": (),
+    "lake_core.installed": (),
     "lake_core.clock": (),
     "lake_core.varint": ("lake_core.errors",),
     "lake_core.txn": ("lake_core.errors",),
     "lake_core.backoff": ("lake_core.runtime",),
     "lake_core.runner": ("lake_core.errors", "lake_core.runtime"),
     "lake_core.store": ("lake_core.errors", "lake_core.readable", "lake_core.runtime", "lake_core.backoff"),
-    "lake_core.dataset": ("lake_core.errors", "lake_core.store"),  # a format is handed stores
+    "lake_core.dataset": ("lake_core.errors", "lake_core.installed", "lake_core.store"),  # a format is handed stores
     "lake_core.testing": (
         "lake_core.errors",
         "lake_core.runtime",
@@ -95,7 +97,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.expression": _FOUNDATION,
     "lake_core.journal": _FOUNDATION,
     "lake_core.graveler": (*_FOUNDATION, "lake_core.journal"),
-    "lake_core.key_rules": (),
+    "lake_core.key_rules": ("lake_core.installed",),
     "lake_core.nested_arrays": (),
     "lake_core.exact_cast": (),
     "lake_core.hybrid_calendar": ("lake_core.errors", "lake_core.nested_arrays"),

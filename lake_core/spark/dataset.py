@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final
 
 from lake_core.dataset import UnknownFormat
+from lake_core.installed import installed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,16 +30,11 @@ def read_dataset(spark: SparkSession, state: StateStore, path: str, **options: A
         UnknownFormat: The format is not read in Spark.
     """
     record = state.dataset(path).record
-    readers = _readers()
+    readers = installed(SPARK_READERS)
     if record.format not in readers:
         raise UnknownFormat(
-            f"datasets of the format {record.format} are not read in Spark, but those of {', '.join(sorted(readers))}: "
+            f"datasets of the format {record.format} are not read in Spark, but those of {', '.join(readers)}: "
             f"its package has to register a function as an entry point of {SPARK_READERS}"
         )
     frame: DataFrame = readers[record.format].load()(spark, state.open(path), **options)
     return frame
-
-
-@cache
-def _readers() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=SPARK_READERS)}

@@ -10,14 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from lake_core.backoff import Backoff
 from lake_core.dataset import UnknownFormat
+from lake_core.installed import installed
 from lake_core.lake.errors import DatasetNotFound
 from lake_orch.assets.description import AssetPath
+from lake_orch.assets.metadata_names import ASSET_FORMATS, MetadataNames
 from lake_orch.assets.partitions import Partitions
 from lake_orch.assets.place import Place
 from lake_orch.definition_metadata import MODE
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from lake_core.workspace import Workspace
     from lake_orch.assets.owner import Owner
 
-ASSET_FORMATS: Final = "lake_orch.asset_formats"
-"""The entry point group in which formats register their classes: name → a class whose arguments are its options."""
 FORMAT: Final = "lake/format"
 """The metadata that names the format of an asset."""
 
@@ -197,6 +195,8 @@ class AssetFormat(ABC):
 
     format: ClassVar[str]
     """The name of its `DatasetFormat`, if it has one."""
+    names: ClassVar[MetadataNames] = MetadataNames()
+    """The definition metadata that has an effect."""
     is_dataset: ClassVar[bool] = True
     """Whether values are datasets of a `DatasetFormat`. If not, they are plain files of the lake."""
     reading_code: ClassVar[str] = "lake.at('{commit}').open('{path}')"
@@ -242,25 +242,20 @@ class AssetFormat(ABC):
         """Prepare the read of an input. Raises InvalidDefinition."""
 
 
-@cache
-def _installed() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=ASSET_FORMATS)}
-
-
 def asset_formats() -> Sequence[str]:
     """Return the names of the installed formats, in order."""
-    return sorted(_installed())
+    return list(installed(ASSET_FORMATS))
 
 
 def asset_format_class(name: str) -> type[AssetFormat]:
     """Return the class of a format. Raises UnknownFormat."""
-    if name not in _installed():
+    if name not in installed(ASSET_FORMATS):
         raise UnknownFormat(
             f"no asset format {name!r} is installed (installed are {', '.join(asset_formats()) or 'none'}): install "
             f"the package that provides it, which registers it as an entry point of {ASSET_FORMATS}"
         )
     try:
-        kind: type[AssetFormat] = _installed()[name].load()
+        kind: type[AssetFormat] = installed(ASSET_FORMATS)[name].load()
     except ModuleNotFoundError as error:
         raise UnknownFormat(
             f"the format {name!r} needs the package {error.name}, which is not installed: install the extra that has it"

@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from lake_core.dataset import UnknownFormat
 from lake_core.delta.errors import InvalidProperty
 from lake_core.delta.properties import duration_ms
+from lake_core.installed import installed
 from lake_core.lake.errors import Conflict
 from lake_orch.errors import InvalidDefinition
 
@@ -139,24 +139,19 @@ class Maintenance:
     """Whether tasks use Spark for large datasets."""
 
 
-@cache
-def _installed() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=MAINTENANCE)}
-
-
 def maintained_formats() -> Sequence[str]:
     """Return the names of the formats that have maintenance, in order."""
-    return sorted(_installed())
+    return list(installed(MAINTENANCE))
 
 
 @cache
 def maintenance_of(format: str) -> Maintenance:
     """Return the maintenance of a format. Raises UnknownFormat."""
-    if format not in _installed():
+    if format not in installed(MAINTENANCE):
         raise UnknownFormat(
             f"datasets of the format {format!r} have no maintenance (those of {', '.join(maintained_formats())} have)"
         )
-    maintenance: Maintenance = _installed()[format].load()
+    maintenance: Maintenance = installed(MAINTENANCE)[format].load()
     return maintenance
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from lake_orch.assets.tables.data import HANDLERS, TypeHandler, to_rows
-from lake_orch.assets.tables.settings import PREVIEW_ROWS, TableSettings
+from lake_orch.assets.tables.settings import NAMES, PREVIEW_ROWS, TableSettings
 from lake_orch.components.dataset import DatasetComponent, DatasetInput
 from lake_orch.components.references import described, load_function
 from lake_orch.components.row_checks import RowCheck, evaluate
@@ -165,6 +165,7 @@ class DeltaTableComponent(DatasetComponent):
             raise InvalidDefinition(
                 f"{self._subject} is skippable, which has no effect here, because {reason}: leave it out"
             )
+        NAMES.check(metadata, "output", self._subject)
         TableSettings.parse(self.asset.key.path, plain_metadata(metadata), self._subject)
         if self.asset.partitions_def is not None and "partition_expr" not in metadata:
             raise InvalidDefinition(

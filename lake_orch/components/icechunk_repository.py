@@ -9,7 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from lake_orch.assets.arrays.partitioning import with_partitions
-from lake_orch.assets.arrays.settings import ArraySettings
+from lake_orch.assets.arrays.settings import NAMES, ArraySettings
 from lake_orch.components.dataset import DatasetComponent
 from lake_orch.components.references import described, load_function
 from lake_orch.components.scaffolding import scaffolds
@@ -86,6 +86,7 @@ class IcechunkRepositoryComponent(DatasetComponent):
         return {f"lake/{name}": getattr(self, name) for name in names}
 
     def _check(self, metadata: Mapping[str, Any]) -> None:
+        NAMES.check(metadata, "output", self._subject)
         settings = ArraySettings.parse(self.asset.key.path, plain_metadata(metadata), self._subject)
         definition = self.asset.partitions_def
         with_partitions(settings, None if definition is None else partitions_of(definition), self._subject)

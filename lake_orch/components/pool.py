@@ -9,7 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from lake_orch.assets.pools.key_ranges import only_dimension
-from lake_orch.assets.pools.settings import PoolSettings
+from lake_orch.assets.pools.settings import NAMES, PoolSettings
 from lake_orch.components.dataset import DatasetComponent
 from lake_orch.components.references import described, load_function
 from lake_orch.components.scaffolding import scaffolds
@@ -82,6 +82,7 @@ class PoolComponent(DatasetComponent):
         return {f"lake/{name}": getattr(self, name) for name in names}
 
     def _check(self, metadata: Mapping[str, Any]) -> None:
+        NAMES.check(metadata, "output", self._subject)
         settings = PoolSettings.parse(self.asset.key.path, plain_metadata(metadata), self._subject)
         if self.asset.partitions_def is None:
             return

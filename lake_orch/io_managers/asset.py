@@ -63,6 +63,7 @@ class AssetIOManager(HasPlaces, ConfigurableIOManager):
         output = described_output(context)
         format = self.format_of_output(output, obj)
         _check_named(output.metadata, format, output.producer)
+        format.names.check(output.metadata, "output", output.producer)
         write = format.write(obj, output)
         check_place(context, type(self), dict(self))
         with nullcontext() if write.logged is None else logged_warnings(context, write.logged):
@@ -86,6 +87,7 @@ class AssetIOManager(HasPlaces, ConfigurableIOManager):
         """
         request, run = request_of(context), run_of(context)
         format = self.format_of_input(request, run)
+        format.names.check(request.settings, "input", request.subject)
         read = format.read(request)
         if request.keys == [] and request.optional:
             return None

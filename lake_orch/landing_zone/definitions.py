@@ -15,7 +15,7 @@ from lake_core.lake.errors import RefNotFound
 from lake_core.pool.errors import NoSuchPool
 from lake_core.readable import count_of
 from lake_core.store import open_store
-from lake_orch.assets.pools.settings import POOL_COMMIT, PoolSettings
+from lake_orch.assets.pools.settings import NAMES, POOL_COMMIT, PoolSettings
 from lake_orch.assets.tables.settings import append_schema_mode
 from lake_orch.dagster.metadata import plain_metadata
 from lake_orch.dagster.owner import owner_of_asset
@@ -120,6 +120,7 @@ def landing_zone_asset(
                 f"landing zone {zone.name!r} lands in a pool, which takes records of any shape and is sorted by a key: "
                 "leave schema and partition_by out, and name the key by the metadata lake/key"
             )
+        NAMES.check(metadata, "output", f"landing zone {zone.name!r}")
         return _pool_asset(
             zone, asset_key, PoolSettings.parse(asset_key.path, metadata, f"landing zone {zone.name!r}"), read, options
         )

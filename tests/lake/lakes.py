@@ -13,6 +13,7 @@ import pyarrow as pa
 from lake_core import Lake
 from lake_core import dataset as formats
 from lake_core.delta import DeltaTable
+from lake_core.installed import installed
 from lake_core.lake.refs.lease import LeaseConfig
 from lake_core.pool import dataset_state
 from lake_core.store import FolderStore, MemoryStore, ObjectStore
@@ -28,7 +29,7 @@ START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 def forget_formats() -> None:
     """Make the next lookup of formats read the installed ones again, without what they have cached."""
-    for cached in (formats._format_classes, formats.dataset_format, dataset_state._pool_of_entries):
+    for cached in (installed, formats.dataset_format, dataset_state._pool_of_entries):
         cached.cache_clear()
 
 

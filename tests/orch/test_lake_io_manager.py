@@ -17,7 +17,6 @@ import xarray as xr
 
 from lake_core import Lake
 from lake_orch import InvalidDefinition, LakeIOManager, LakeResource, UnsupportedData, testing
-from lake_orch.assets import asset_format as asset_formats
 from lake_orch.assets import maintenance
 from lake_orch.maintenance import MaintenanceTarget, lake_maintenance
 from tests.lake.lakes import TOY_FORMATS, forget_formats
@@ -38,8 +37,7 @@ def _installed() -> Iterator[None]:
 
 def _forget() -> None:
     forget_formats()
-    for cached in (asset_formats._installed, maintenance._installed, maintenance.maintenance_of):
-        cached.cache_clear()
+    maintenance.maintenance_of.cache_clear()
 
 
 @pytest.fixture(params=["plain", "lake", "run"])

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lake_core import Lake
 from lake_core.dataset import UnknownFormat
 from lake_core.lake.errors import DatasetNotFound
-from lake_core.spark import dataset, read_dataset
+from lake_core.spark import read_dataset
 from tests.lake.lakes import TOY_FORMATS, forget_formats
 
 sys.path.insert(0, str(TOY_FORMATS))
@@ -22,7 +22,6 @@ sys.path.insert(0, str(TOY_FORMATS))
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Lake]:
     forget_formats()
-    dataset._readers.cache_clear()
     lake = Lake.create(tmp_path)
     rows = pa.table({"id": [1, 2]})
     with lake.session() as session:
@@ -32,7 +31,6 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         session.create("names", "register")
     yield lake
     forget_formats()
-    dataset._readers.cache_clear()
 
 
 @pytest.mark.parametrize(("path", "rows"), [("table", [1, 2]), ("pool", [1, 2]), ("note", ["first", "second"])])

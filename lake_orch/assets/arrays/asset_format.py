@@ -20,7 +20,7 @@ from lake_orch.assets.arrays.metadata import READING_CODE, ArrayResult, array_me
 from lake_orch.assets.arrays.owner import claim
 from lake_orch.assets.arrays.partitioning import with_partitions
 from lake_orch.assets.arrays.region import Region, region_of_partitions
-from lake_orch.assets.arrays.settings import ArrayInputSettings, ArraySettings
+from lake_orch.assets.arrays.settings import NAMES, ArrayInputSettings, ArraySettings
 from lake_orch.assets.arrays.writer import ArrayWriter
 from lake_orch.assets.asset_format import (
     AssetFormat,
@@ -49,6 +49,7 @@ class ArrayFormat(AssetFormat):
     """Arrays in Icechunk repositories."""
 
     format = "icechunk"
+    names = NAMES
     reading_code = READING_CODE
 
     mode: Literal["overwrite", "error", "ignore"] = "overwrite"

@@ -9,6 +9,7 @@ from datetime import datetime
 from numbers import Integral
 from typing import Any, Literal, TypeAlias, get_args
 
+from lake_orch.assets.metadata_names import OF_OUTPUTS, MetadataNames
 from lake_orch.definition_metadata import (
     COLUMNS,
     MODE,
@@ -16,7 +17,6 @@ from lake_orch.definition_metadata import (
     REF,
     TIMESTAMP,
     Ownership,
-    check_settings,
     read_choice,
     read_names,
     read_ownership,
@@ -40,6 +40,17 @@ ENCODINGS = (*_OF_ZARR, "dtype", "units", "calendar", "_FillValue", "missing_val
 SELECTION = "lake/sel"
 CHUNKS = "lake/chunks"
 SNAPSHOT = "lake/snapshot"
+
+
+NAMES = MetadataNames(
+    "arrays",
+    output=(
+        *(MODE, *OF_OUTPUTS, "lake/encoding", "lake/dims", "lake/append_dim", "lake/coordinates"),
+        "lake/preview_image",
+    ),
+    input=("lake/sel", "lake/chunks", REF, "lake/snapshot", TIMESTAMP),
+    without_prefix=(COLUMNS,),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +86,6 @@ class ArraySettings:
         mode: ArrayWriteMode = "overwrite",
     ) -> ArraySettings:
         """Read an output's definition metadata. `mode` is the default. Raises InvalidDefinition."""
-        check_settings(metadata, "icechunk", "output", subject)
         implied: ArrayWriteMode = "append" if APPEND_DIM in metadata else mode
         settings = cls(
             path=table_path(asset_key, metadata),
@@ -120,7 +130,6 @@ class ArrayInputSettings:
     @classmethod
     def parse(cls, metadata: Mapping[str, Any], subject: str) -> ArrayInputSettings:
         """Read an input's metadata. Raises InvalidDefinition."""
-        check_settings(metadata, "icechunk", "input", subject)
         timestamp = metadata.get(TIMESTAMP)
         if isinstance(timestamp, str):
             # The check below raises the error.

@@ -25,9 +25,10 @@ from lake_orch.assets.asset_format import (
 from lake_orch.assets.files.encoding import EXTENSIONS, JSON_TYPES, decode, encode
 from lake_orch.assets.files.location import FileLocation, file_location
 from lake_orch.assets.files.owner import FileOwners, Files, FileWrite, claim, endings_of
+from lake_orch.assets.metadata_names import OF_OUTPUTS, MetadataNames
 from lake_orch.assets.owner import Owner
 from lake_orch.assets.place import Place
-from lake_orch.definition_metadata import REF, Ownership, check_settings, read_ownership, read_text
+from lake_orch.definition_metadata import REF, Ownership, read_ownership, read_text
 from lake_orch.errors import PartitionSliceError
 from lake_orch.location import PATH_METADATA
 from lake_pipes.metadata import PATH, receipt_metadata
@@ -40,6 +41,7 @@ class FileFormat(AssetFormat):
     """Files of bytes, text and JSON, and of pickles if they are allowed."""
 
     format = "files"
+    names = MetadataNames("files", OF_OUTPUTS, without_prefix=(ALLOW_MISSING,))
     is_dataset = False
 
     allow_pickle: bool = False
@@ -64,7 +66,6 @@ class FileFormat(AssetFormat):
         """Prepare the write of a file, or of one for each partition of a dict."""
         subject = output.subject
         base = file_location(output.asset_key, output.metadata, self.prefix).below(*output.mapping_keys)
-        check_settings(output.metadata, "files", "output", subject)
         ownership = read_ownership(output.metadata, output.producer)
         places = {key: output.partitions.split(key) for key in output.keys} if output.partitions is not None else {}
         depth = base.of(next(iter(places.values()))).depth_below(base) if places else 0
@@ -77,7 +78,6 @@ class FileFormat(AssetFormat):
 
     def read(self, request: AssetInput) -> FilesRead:
         """Prepare the read of files."""
-        check_settings(request.settings, "files", "input", request.subject)
         return FilesRead(request, self)
 
 

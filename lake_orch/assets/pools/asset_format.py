@@ -26,7 +26,7 @@ from lake_orch.assets.pools.data import PoolSlice, holds_records, is_type_of_rec
 from lake_orch.assets.pools.key_ranges import ranges_of_partitions
 from lake_orch.assets.pools.metadata import READING_CODE, PoolResult, pool_metadata
 from lake_orch.assets.pools.owner import claim
-from lake_orch.assets.pools.settings import SINCE, PoolInputSettings, PoolSettings, PoolWriteMode
+from lake_orch.assets.pools.settings import NAMES, SINCE, PoolInputSettings, PoolSettings, PoolWriteMode
 from lake_orch.assets.report import describe_write
 from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr
 from lake_orch.errors import InvalidDefinition, OutsideRegion, TableNotEmpty
@@ -42,6 +42,7 @@ class PoolFormat(AssetFormat):
     """Pools of records."""
 
     format = "pool"
+    names = NAMES
     reading_code = READING_CODE
 
     mode: PoolWriteMode = "overwrite"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
+from lake_orch.assets.metadata_names import OF_OUTPUTS, MetadataNames
 from lake_orch.assets.tables.settings import PREVIEW_ROWS
 from lake_orch.definition_metadata import (
     COLUMNS,
@@ -13,7 +14,6 @@ from lake_orch.definition_metadata import (
     PARTITION_EXPR,
     REF,
     Ownership,
-    check_settings,
     read_choice,
     read_names,
     read_ownership,
@@ -36,6 +36,14 @@ START, STOP = "lake/start", "lake/stop"
 SINCE = "lake/since"
 LAST_RUN = "last run"
 POOL_COMMIT = "lake/pool_commit"
+
+
+NAMES = MetadataNames(
+    "pools",
+    output=(MODE, *OF_OUTPUTS, "lake/key", "lake/order", "lake/threshold", "lake/times", "lake/preview_rows"),
+    input=("lake/shape", "lake/start", "lake/stop", "lake/since", REF, "lake/pool_commit"),
+    without_prefix=(COLUMNS,),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +70,6 @@ class PoolSettings:
         mode: PoolWriteMode = "overwrite",
     ) -> PoolSettings:
         """Read an output's definition metadata. `mode` is the default. Raises InvalidDefinition."""
-        check_settings(metadata, "pool", "output", subject)
         partition_expr = metadata.get(PARTITION_EXPR)
         if not isinstance(partition_expr, str | None):
             raise InvalidDefinition(
@@ -105,7 +112,6 @@ class PoolInputSettings:
     @classmethod
     def parse(cls, metadata: Mapping[str, Any], subject: str) -> PoolInputSettings:
         """Read an input's metadata. Raises InvalidDefinition."""
-        check_settings(metadata, "pool", "input", subject)
         since = metadata.get(SINCE)
         if since not in (None, LAST_RUN):
             raise InvalidDefinition(f"{SINCE} of {subject} is {since!r}: use {LAST_RUN!r}")

@@ -31,6 +31,7 @@ from lake_orch.assets.tables.preview import preview_metadata
 from lake_orch.assets.tables.rows import Rows
 from lake_orch.assets.tables.run_slice import RunSlice, slice_of_partitions, slice_without_partitions
 from lake_orch.assets.tables.settings import (
+    NAMES,
     InputSettings,
     NaiveTimestamps,
     SchemaModeSetting,
@@ -58,6 +59,7 @@ class TableFormat(AssetFormat):
     """Delta tables."""
 
     format = "delta"
+    names = NAMES
     reading_code = READING_CODE
 
     mode: TableWriteMode = "overwrite"

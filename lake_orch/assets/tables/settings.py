@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lake_core.delta.commit_time import Instant
 from lake_orch.assets.description import ColumnLineage, ColumnSchema
+from lake_orch.assets.metadata_names import OF_OUTPUTS, MetadataNames
 from lake_orch.assets.tables.merge_settings import MergeSettings
 from lake_orch.definition_metadata import (
     COLUMNS,
@@ -18,7 +19,6 @@ from lake_orch.definition_metadata import (
     REF,
     TIMESTAMP,
     Ownership,
-    check_settings,
     read_choice,
     read_names,
     read_ownership,
@@ -55,6 +55,18 @@ VERSION = "lake/version"
 
 CLUSTER_PROPERTY = "lake.clusterBy"
 """The table property that keeps `lake/cluster_by` for maintenance."""
+
+
+NAMES = MetadataNames(
+    "tables",
+    output=(
+        *(MODE, "lake/schema_mode", "lake/naive_timestamps", *OF_OUTPUTS, "lake/merge", "lake/replace_where"),
+        *("lake/partition_by", "lake/cluster_by", "lake/properties", "lake/constraints", "lake/generated"),
+        *("lake/schema", "lake/preview_rows"),
+    ),
+    input=("lake/where", REF, "lake/version", TIMESTAMP),
+    without_prefix=(COLUMNS,),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +119,6 @@ class TableSettings:
         naive_timestamps: NaiveTimestamps = "refuse",
     ) -> TableSettings:
         """Read an output's definition metadata. The options are the defaults. Raises InvalidDefinition."""
-        check_settings(metadata, "delta", "output", subject)
         mode = mode_of(metadata, mode, subject)
         if mode == "merge" and schema_mode == "fill":
             # The default is meant for other modes.
@@ -190,7 +201,6 @@ class InputSettings:
     @classmethod
     def parse(cls, metadata: Mapping[str, Any], subject: str) -> InputSettings:
         """Read an input's metadata. Raises InvalidDefinition."""
-        check_settings(metadata, "delta", "input", subject)
         version = metadata.get(VERSION)
         if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
             raise InvalidDefinition(f"{VERSION} of {subject} is {version!r}: use a whole number")
