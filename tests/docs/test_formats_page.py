@@ -13,7 +13,7 @@ from tests.conftest import ROOT
 from tests.docs.blocks import blocks
 from tests.lake.lakes import TOY_FORMATS, forget_formats
 
-SUITE = ROOT / "tests" / "lake" / "test_format_suite.py"
+SUITES = (ROOT / "tests" / "lake" / "test_format_suite.py", ROOT / "tests" / "orch" / "test_asset_format_suite.py")
 EXCERPTS = [block.code.strip("\n") for block in blocks("formats-of-your-own.md")]
 
 
@@ -21,7 +21,7 @@ def unindented(code: str) -> str:
     return "\n".join(line.strip() for line in code.splitlines() if line.strip())
 
 
-SOURCES = [unindented(path.read_text("utf-8")) for path in (*sorted(TOY_FORMATS.glob("*.py")), SUITE)]
+SOURCES = [unindented(path.read_text("utf-8")) for path in (*sorted(TOY_FORMATS.glob("*.py")), *SUITES)]
 
 
 def test_all_but_the_example_is_taken_from_the_formats_themselves() -> None:
