@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lake_orch.assets.tables.data import TableSlice, TypeHandler
     from lake_orch.automation import LakeUnpublished, lake_eager
     from lake_orch.checks import checks_first
-    from lake_orch.dagster.partitions import slice_where
+    from lake_orch.dagster.slice_where import slice_where
     from lake_orch.dagster.step.session import StepSession
     from lake_orch.dagster.step.table_handle import LakeTable
     from lake_orch.errors import (
@@ -134,7 +134,7 @@ _export, __dir__ = lazy_exports(
         "lake_recover": ".jobs.ops",
         "lake_session_reaper": ".jobs.session_sensors",
         "lake_session_sensors": ".jobs.session_sensors",
-        "slice_where": ".dagster.partitions",
+        "slice_where": ".dagster.slice_where",
         "with_sessions": ".jobs.executor",
     },
 )

@@ -12,7 +12,6 @@ from dagster import ConfigurableResource, DagsterInstance, DagsterRun, InitResou
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from lake_core.dataset import dataset_format, format_releases
-from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
 from lake_core.errors import LakeError
 from lake_core.lake import Lake
@@ -41,8 +40,6 @@ from lake_orch.dagster.runs.run_session import (
 from lake_orch.dagster.runs.upstream import RunPlace, check_dependency_published
 from lake_orch.dagster.spark_resource import SparkResource
 from lake_orch.dagster.step.own_table import own_path, own_table
-from lake_orch.dagster.step.session import StepSession
-from lake_orch.dagster.step.table_handle import LakeTable
 from lake_orch.dagster.step.type_handlers import handlers_of_step
 from lake_orch.environment import from_environment
 from lake_orch.errors import NotALake, OtherLake
@@ -50,8 +47,11 @@ from lake_orch.location import checked_path
 from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, PUBLISHER_TAG, ROOT_TAG
 
 if TYPE_CHECKING:
+    from lake_core.delta import DeltaTable
     from lake_core.icechunk import Repository
     from lake_core.pool import Pool
+    from lake_orch.dagster.step.session import StepSession
+    from lake_orch.dagster.step.table_handle import LakeTable
 
 __all__ = ["LakeResource", "SparkResource", "StepContext"]
 
@@ -385,7 +385,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         ref: str | None = None,
         step: StepExecutionContext | None = None,
         **options: Any,
-    ) -> DeltaTable:
+    ) -> "DeltaTable":
         """Open a table as `read` does. `options` are those of `DeltaTable.open`.
 
         Raises:
@@ -486,7 +486,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     def _reads_of(self, step: StepExecutionContext) -> ReadRecord | SharedSession | None:
         return reads_of(step, self.open(), lambda: self.run_session(step.instance, step.dagster_run))
 
-    def find_table(self, path: str, *, ref: str | None = None) -> DeltaTable | None:
+    def find_table(self, path: str, *, ref: str | None = None) -> "DeltaTable | None":
         """Open the table at a path on the branch, or at another ref. Return None if it does not exist."""
         try:
             return self.read_table(path, None, ref=ref)
@@ -501,7 +501,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
     # Writes in the code of a step
 
-    def table(self, context: StepContext, path: str | None = None, *, partition_by: Sequence[str] = ()) -> LakeTable:
+    def table(self, context: StepContext, path: str | None = None, *, partition_by: Sequence[str] = ()) -> "LakeTable":
         """Return a handle for the step's code to write and read a table, batch by batch.
 
         Args:
@@ -515,6 +515,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             InvalidDefinition: The path is outside of the root, or it is missing and the step does not have exactly one
                 asset.
         """
+        from lake_orch.dagster.step.table_handle import LakeTable  # here, as code locations write nothing
+
         declared = own_table(context) if path is None else None
         path = own_path(context) if path is None else checked_path(path)
         step = context.get_step_execution_context()
@@ -540,7 +542,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             )
         return handles[handle_key]
 
-    def session(self, context: StepContext) -> AbstractContextManager[StepSession]:
+    def session(self, context: StepContext) -> "AbstractContextManager[StepSession]":
         """Open a session for several tables and files of one step, which are published together and exactly once.
 
         They are published when the `with` block ends. In a run with one session they are staged in it.
@@ -559,7 +561,9 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     @contextmanager
     def _step_session(
         self, attempt: Attempt, context: StepContext, numbers: CallNumbers, number: int
-    ) -> Iterator[StepSession]:
+    ) -> "Iterator[StepSession]":
+        from lake_orch.dagster.step.session import StepSession  # here, as code locations write nothing
+
         try:
             workspace = self.workspace(attempt)
             session = StepSession(
@@ -639,7 +643,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
 # A step may open one table through several resources on the same root. If each resource counted its batches from one,
 # the second write would count as a retry of the first. So the handles are kept for each step.
-_handles: WeakKeyDictionary[object, dict[tuple[str, int], LakeTable]] = WeakKeyDictionary()
+_handles: "WeakKeyDictionary[object, dict[tuple[str, int], LakeTable]]" = WeakKeyDictionary()
 _sessions: WeakKeyDictionary[object, CallNumbers] = WeakKeyDictionary()
 
 

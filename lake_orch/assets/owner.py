@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from lake_core.delta import DeltaTable
 from lake_orch.definition_metadata import Ownership
 from lake_orch.errors import TableOwned
+
+if TYPE_CHECKING:
+    from lake_core.delta import DeltaTable
 
 _ASSET = "lake.owner.asset"
 _LOCATION = "lake.owner.codeLocation"

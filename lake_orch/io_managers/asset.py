@@ -17,7 +17,6 @@ from lake_orch.dagster.runs.attempt import RunOfStep, run_of, step_of
 from lake_orch.dagster.runs.run_session import from_tags
 from lake_orch.errors import InvalidDefinition
 from lake_orch.io_managers.input import check_input_published, reads_itself, request_of, type_of_each_partition
-from lake_orch.io_managers.last_run import bounds_of_read, reader_of, report_read
 from lake_orch.io_managers.logged_warnings import logged_warnings
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.io_managers.output import described_output, set_data_version
@@ -147,6 +146,8 @@ class _Step:
         return self._lake.is_staged(self._request.path, step.instance, step.dagster_run)
 
     def unread(self, latest: Callable[[], str]) -> tuple[str | None, str]:
+        from lake_orch.io_managers.last_run import bounds_of_read, reader_of, report_read
+
         reader = reader_of(self._context, self._request.subject)
         bounds = bounds_of_read(self._context, reader, latest, self._is_published)
         report_read(self._context, bounds, reader)

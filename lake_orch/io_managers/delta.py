@@ -1,16 +1,18 @@
 """The IO manager for tables: it writes what an asset returns to a Delta table, and reads inputs from Delta tables."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from lake_orch.assets.asset_format import AssetInput, AssetOutput
-from lake_orch.assets.tables.asset_format import TableFormat
 from lake_orch.dagster.runs.attempt import RunOfStep
 from lake_orch.dagster.step.type_handlers import HasTypeHandlers
 from lake_orch.io_managers.asset import AssetIOManager
 from lake_orch.resources import SparkResource
+
+if TYPE_CHECKING:
+    from lake_orch.assets.tables.asset_format import TableFormat
 
 
 class DeltaIOManager(HasTypeHandlers, AssetIOManager):
@@ -86,20 +88,22 @@ class DeltaIOManager(HasTypeHandlers, AssetIOManager):
     )
 
     @classmethod
-    def format_class(cls, metadata: Mapping[str, Any]) -> type[TableFormat]:
+    def format_class(cls, metadata: Mapping[str, Any]) -> "type[TableFormat]":
         """Return the class of the format."""
+        from lake_orch.assets.tables.asset_format import TableFormat  # here, as code locations store nothing
+
         return TableFormat
 
-    def format_of_output(self, output: AssetOutput, value: object) -> TableFormat:
+    def format_of_output(self, output: AssetOutput, value: object) -> "TableFormat":
         """Return tables, with the options of this IO manager."""
         return self._format()
 
-    def format_of_input(self, request: AssetInput, run: RunOfStep | None) -> TableFormat:
+    def format_of_input(self, request: AssetInput, run: RunOfStep | None) -> "TableFormat":
         """Return tables, with the options of this IO manager."""
         return self._format()
 
-    def _format(self) -> TableFormat:
-        return TableFormat(
+    def _format(self) -> "TableFormat":
+        return self.format_class({})(
             mode=self.mode,
             schema_mode=self.schema_mode,
             naive_timestamps=self.naive_timestamps,

@@ -21,8 +21,9 @@ _UNUSED = (
 @pytest.mark.parametrize(
     ("names", "also_unused"),
     [
-        ("DeltaIOManager, LakeResource, lake_executor", ()),
+        ("DeltaIOManager, LakeResource, lake_executor", ("pyarrow", "numpy", "lake_core.delta.table")),
         ("LakeResource", ("lake_orch.io_managers.delta", "lake_orch.jobs.executor")),
+        ("FileIOManager", ("pyarrow", "numpy", "lake_core.delta.table")),
         ("lake_session_sensors, lake_eager", ("lake_orch.io_managers.delta",)),
         ("LakeOrchError", ("pyarrow", "lake_core.delta.table", "lake_core.lake.lake")),
     ],

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from lake_orch._dagster import class_of_resource
-from lake_orch.assets.tables.data.handler import TypeHandler
-from lake_orch.assets.tables.data.registry import HANDLERS
 from lake_orch.dagster.runs.attempt import StepContext
+
+if TYPE_CHECKING:
+    from lake_orch.assets.tables.data.handler import TypeHandler
 
 
 class HasTypeHandlers:
@@ -21,6 +23,8 @@ class HasTypeHandlers:
         inputs of assets, the writes of steps in the same job by `LakeResource.table` and `session`, and the checks of
         `DeltaTableComponent`.
         """
+        from lake_orch.assets.tables.data.registry import HANDLERS  # here, as code locations store nothing
+
         return HANDLERS
 
 
@@ -40,4 +44,4 @@ def handlers_of_step(context: StepContext) -> Sequence[TypeHandler]:
     for manager in classes:
         if issubclass(manager, HasTypeHandlers):
             handlers |= {id(handler): handler for handler in manager.type_handlers()}
-    return tuple(handlers.values()) or HANDLERS
+    return tuple(handlers.values()) or HasTypeHandlers.type_handlers()
