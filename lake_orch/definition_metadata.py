@@ -13,6 +13,8 @@ PARTITION_EXPR = "partition_expr"
 MODE = "lake/mode"
 OWNER = "lake/owner"
 
+MOST_PREVIEW_ROWS = 50
+
 COLUMNS = "columns"
 REF = "lake/ref"
 TIMESTAMP = "lake/timestamp"

@@ -1,7 +1,7 @@
 """The lake's root with its credentials, as a Dagster resource."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 from dagster import ConfigurableResource, DagsterInstance, DagsterRun, InitResourceContext
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
-from lake_core.dataset import dataset_format, format_releases
+from lake_core.dataset import UnknownFormat, dataset_format, format_releases
 from lake_core.delta.errors import TableNotFound
-from lake_core.errors import LakeError
+from lake_core.errors import InvalidUrl, LakeError
 from lake_core.lake import Lake
 from lake_core.lake.errors import DatasetNotFound, RefNotFound
 from lake_core.lake.session.read_record import ReadRecord
@@ -374,8 +374,13 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         if state is not None:
             record = state.datasets().get(path)
             return None if record is None else record.format
-        folder = open_store(self.url(path), storage_options=self.options() or None)
-        return next((name for name in format_releases() if dataset_format(name).exists(folder)), None)
+        with suppress(InvalidUrl):  # a file is there
+            folder = open_store(self.url(path), storage_options=self.options() or None)
+            for name in format_releases():
+                with suppress(UnknownFormat):  # its package is not installed, so nothing here has stored it
+                    if dataset_format(name).exists(folder):
+                        return name
+        return None
 
     def read_table(
         self,

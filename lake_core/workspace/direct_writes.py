@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from lake_core.dataset import dataset_format
-from lake_core.lake.errors import DatasetNotFound
+from lake_core.dataset import UnknownFormat, dataset_format, format_releases
+from lake_core.lake.errors import DatasetExists, DatasetNotFound
 from lake_core.store import ObjectStore, open_store
 from lake_core.workspace.workspace import Receipt, Workspace
 
@@ -26,7 +27,12 @@ class DirectWrites(Workspace):
 
     def create(self, path: str, format: str, *args: Any, **options: Any) -> Any:
         """Create the dataset in its folder, where others see it at once; open it if it exists."""
-        return dataset_format(format).create(self._folder(path), *args, clock=None, exist_ok=True, **options)
+        folder = self._folder(path)
+        for other in format_releases():
+            with suppress(UnknownFormat):  # its package is not installed
+                if other != format and dataset_format(other).exists(folder):
+                    raise DatasetExists(f"{self.url(path)} holds a dataset of the format {other}: use another path")
+        return dataset_format(format).create(folder, *args, clock=None, exist_ok=True, **options)
 
     def after(self, path: str, format: str) -> Any:
         """Open the dataset at its latest version: nothing is held back here."""

@@ -26,6 +26,7 @@ from lake_orch.location import table_path
 
 if TYPE_CHECKING:
     from lake_core.errors import LakeError
+    from lake_core.store import ObjectStore
     from lake_core.workspace import Workspace
     from lake_orch.assets.owner import Owner
 
@@ -86,7 +87,9 @@ class AssetInput:
     settings: Mapping[str, Any]
     """The definition metadata of the input."""
     annotation: object
-    """The type to load, without `| None`."""
+    """The type to load, without `| None`. For the outputs of several steps, the type of each."""
+    declared: object = None
+    """The same for formats that load lists: `list[T]` may be the type of one value."""
     optional: bool = False
     """Whether the parameter is annotated `T | None`."""
     asset_key: Sequence[str] | None = None
@@ -197,6 +200,8 @@ class AssetFormat(ABC):
     """The name of its `DatasetFormat`, if it has one."""
     names: ClassVar[MetadataNames] = MetadataNames()
     """The definition metadata that has an effect."""
+    takes_partitions: ClassVar[bool] = False
+    """Whether a run can write and read some partitions of an asset. Otherwise, partitioned assets are refused."""
     is_dataset: ClassVar[bool] = True
     """Whether values are datasets of a `DatasetFormat`. If not, they are plain files of the lake."""
     reading_code: ClassVar[str] = "lake.at('{commit}').open('{path}')"
@@ -228,6 +233,17 @@ class AssetFormat(ABC):
     @abstractmethod
     def accepts(self, value: object) -> bool:
         """Return whether values like this one are stored in this format if nothing names another."""
+
+    def continues(self, value: object) -> bool:
+        """Return whether a value is stored in a dataset of this format that is there, though it may be of another.
+
+        Such as a list without records, which says nothing of its type.
+        """
+        return self.accepts(value)
+
+    def exists(self, files: ObjectStore, output: AssetOutput) -> bool:
+        """Return whether files of an output exist. Only for formats whose values are no datasets."""
+        return False
 
     @abstractmethod
     def loads(self, annotation: object) -> bool:
@@ -272,4 +288,10 @@ def asset_format(name: str, options: Mapping[str, Any]) -> AssetFormat:
         raise InvalidDefinition(
             f"the format {name!r} has no option {unknown[0]!r}: its options are {', '.join(known) or 'none'}"
         )
+    for each in fields(kind):  # type: ignore[arg-type]
+        value = options.get(each.name, each.default)
+        if isinstance(each.default, bool | int | str) and type(value) is not type(each.default):
+            raise InvalidDefinition(
+                f"the option {each.name!r} of the format {name!r} is {value!r}: use a {type(each.default).__name__}"
+            )
     return kind(**options)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 _FOLDER = frozenset({"/"})
 
@@ -12,12 +13,23 @@ class Place:
     """The place where an output is stored."""
 
     path: str
-    """The path of a table, pool or arrays, or of a file without its extension."""
+    """The path of a dataset, or of a file without its extension."""
     endings: frozenset[str] = _FOLDER
     """The extensions that the file may have."""
     replaces: bool = True
     """Whether a write replaces what is there."""
+    others: tuple[Place, ...] = ()
+    """Where else it may be stored, if its value decides."""
 
     def overlaps(self, other: Place) -> bool:
-        """Return whether both may be the same table, pool, arrays or file."""
-        return self.path == other.path and not self.endings.isdisjoint(other.endings)
+        """Return whether both may be the same dataset or file."""
+        return any(
+            one.path == another.path and not one.endings.isdisjoint(another.endings)
+            for one in (self, *self.others)
+            for another in (other, *other.others)
+        )
+
+    def below(self, mapping_keys: Sequence[str]) -> Place:
+        """Return the place of a mapped output."""
+        others = tuple(other.below(mapping_keys) for other in self.others)
+        return replace(self, path="/".join([self.path, *mapping_keys]), others=others)

@@ -43,7 +43,7 @@ class AssetIOManager(HasPlaces, ConfigurableIOManager):
         return cls.format_class(metadata).place(asset_key, metadata, options)
 
     @abstractmethod
-    def format_of_output(self, output: AssetOutput, value: object) -> AssetFormat:
+    def format_of_output(self, output: AssetOutput, value: object, run: RunOfStep) -> AssetFormat:
         """Return the format in which an output is stored, with the options of this IO manager."""
 
     @abstractmethod
@@ -60,9 +60,15 @@ class AssetIOManager(HasPlaces, ConfigurableIOManager):
             warn_of_nothing(context)
             return
         output = described_output(context)
-        format = self.format_of_output(output, obj)
+        step = context.step_context
+        format = self.format_of_output(output, obj, (step.instance, step.dagster_run))
         _check_named(output.metadata, format, output.producer)
         format.names.check(output.metadata, "output", output.producer)
+        if output.partitions is not None and not format.takes_partitions:
+            raise InvalidDefinition(
+                f"{output.producer} is partitioned, and the format {format.format!r} stores no partitions: leave "
+                "partitions_def out, or store it in another format"
+            )
         write = format.write(obj, output)
         check_place(context, type(self), dict(self))
         with nullcontext() if write.logged is None else logged_warnings(context, write.logged):

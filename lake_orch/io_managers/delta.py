@@ -94,7 +94,7 @@ class DeltaIOManager(HasTypeHandlers, AssetIOManager):
 
         return TableFormat
 
-    def format_of_output(self, output: AssetOutput, value: object) -> "TableFormat":
+    def format_of_output(self, output: AssetOutput, value: object, run: RunOfStep) -> "TableFormat":
         """Return tables, with the options of this IO manager."""
         return self._format()
 

@@ -50,7 +50,7 @@ class FileIOManager(AssetIOManager):
         """Return the class of the format."""
         return FileFormat
 
-    def format_of_output(self, output: AssetOutput, value: object) -> FileFormat:
+    def format_of_output(self, output: AssetOutput, value: object, run: RunOfStep) -> FileFormat:
         """Return files, with the options of this IO manager."""
         return FileFormat(self.allow_pickle, self.prefix)
 

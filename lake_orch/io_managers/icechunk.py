@@ -74,7 +74,7 @@ class IcechunkIOManager(AssetIOManager):
         """Return the class of the format."""
         return ArrayFormat
 
-    def format_of_output(self, output: AssetOutput, value: object) -> ArrayFormat:
+    def format_of_output(self, output: AssetOutput, value: object, run: RunOfStep) -> ArrayFormat:
         """Return arrays, with the options of this IO manager."""
         return ArrayFormat(self.mode, self.preview_image)
 

@@ -20,14 +20,16 @@ def request_of(context: InputContext) -> AssetInput:
     """Return the part of a dataset that an input requests. Raises InvalidDefinition for an invalid path."""
     upstream = context.upstream_output
     metadata = {} if upstream is None else plain_metadata(upstream.definition_metadata or {})
-    annotation, optional = without_none(type_of_element(context.dagster_type.typing_type))
+    declared, optional = without_none(context.dagster_type.typing_type)
+    annotation, each_optional = without_none(type_of_element(declared))
     path = table_path(context.asset_key.path if context.has_asset_key else None, metadata)
     return AssetInput(
         subject=input_name(context),
         path=path if upstream is None else output_path(upstream, path),
         settings=plain_metadata(context.definition_metadata or {}),
         annotation=annotation,
-        optional=optional,
+        declared=declared,
+        optional=optional or each_optional,
         asset_key=context.asset_key.path if context.has_asset_key else None,
         is_external=_is_external(context),
         producer=context.asset_key.to_user_string() if context.has_asset_key else "",

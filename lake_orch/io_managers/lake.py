@@ -1,11 +1,14 @@
 """The IO manager for everything: the type of a value, or the metadata, decides how it is stored."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields, replace
 from typing import Any
 
 from pydantic import Field
 
+from lake_core.dataset import UnknownFormat
+from lake_core.lake.errors import RefNotFound
 from lake_orch.assets.asset_format import (
     FORMAT,
     AssetFormat,
@@ -15,11 +18,14 @@ from lake_orch.assets.asset_format import (
     asset_format_class,
     asset_formats,
 )
+from lake_orch.assets.place import Place
 from lake_orch.dagster.runs.attempt import RunOfStep
 from lake_orch.dagster.step.type_handlers import HasTypeHandlers
-from lake_orch.definition_metadata import read_choice
-from lake_orch.errors import UnsupportedData
+from lake_orch.definition_metadata import REF, read_choice
+from lake_orch.errors import InvalidDefinition, UnsupportedData
+from lake_orch.io_managers.annotation import type_of_each
 from lake_orch.io_managers.asset import AssetIOManager
+from lake_orch.location import table_path
 from lake_orch.resources import SparkResource
 
 _FIRST = "delta"
@@ -58,41 +64,97 @@ class LakeIOManager(HasTypeHandlers, AssetIOManager):
 
     @classmethod
     def format_class(cls, metadata: Mapping[str, Any]) -> type[AssetFormat]:
-        """Return the class that metadata names. Without it, any format has the same place."""
+        """Return the class that metadata names, or that of most assets."""
         return asset_format_class(_named(metadata, "the output") or _FIRST)
 
-    def format_of_output(self, output: AssetOutput, value: object) -> AssetFormat:
-        """Return the format that metadata names, or the first that accepts the value. Raises UnsupportedData."""
-        named = _named(output.metadata, output.producer)
-        if named is not None:
-            return self._format(named)
-        for name in _in_order():
-            if (format := self._format(name)).accepts(value):
-                return format
-        kind = type(value)
-        raise UnsupportedData(
-            f"{output.subject} is a {kind.__module__}.{kind.__qualname__}, which no format stores by itself: name a "
-            f"format by the metadata {FORMAT!r} (installed are {', '.join(asset_formats())})"
+    @classmethod
+    def place_of(
+        cls, asset_key: Sequence[str] | None, metadata: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> Place:
+        """Return the places where an output may be stored: that of the named format, or of a dataset and a file."""
+        named = _named(metadata, "the output")
+        of_formats = options.get("formats") or {}
+        first, *others = (
+            asset_format_class(name).place(asset_key, metadata, of_formats.get(name, {}))
+            for name in ([_FIRST, _LAST] if named is None else [named])
         )
+        return replace(first, others=tuple(others))
+
+    def format_of_output(self, output: AssetOutput, value: object, run: RunOfStep) -> AssetFormat:
+        """Return the format that metadata names, or of what is stored, or the first that accepts the value.
+
+        Raises UnsupportedData if there is none; InvalidDefinition if something of another format is stored there.
+        """
+        named, stored = _named(output.metadata, output.producer), self._stored(output, run)
+        if named is None and stored is not None and self._format(stored).continues(value):
+            return self._format(stored)
+        format = self._format(named) if named is not None else self._accepting(output, value)
+        if stored is not None and stored != format.format:
+            raise InvalidDefinition(
+                f"{output.subject} would be stored in the format {format.format!r}, and something of the format "
+                f"{stored!r} is stored there, which readers would still get: give it another path by the metadata "
+                "lake/path, or delete what is there. Nothing was written"
+            )
+        return format
 
     def format_of_input(self, request: AssetInput, run: RunOfStep | None) -> AssetFormat:
-        """Return the format of the dataset that is stored. Without one, return what is named, or loads the type."""
-        stored = self.lake.format_at(request.path, run, ref=request.settings.get("lake/ref"))
-        named = stored or _named(request.metadata, request.producer)
+        """Return the format that is named, or of what is stored, or before that exists, the first that loads it."""
+        named = _named(request.metadata, request.producer) or self._stored_input(request, run)
         if named is not None:
             return self._format(named)
-        loading = (format for name in _in_order() if (format := self._format(name)).loads(request.annotation))
-        return next(loading, self._format(_LAST))  # whose extensions decide if nothing is annotated
+        annotation = type_of_each(request.annotation) or request.annotation
+        for format in self._formats():
+            if format.loads(annotation):
+                return format
+        return self._format(_LAST)  # whose extensions decide if nothing is annotated
+
+    def _accepting(self, output: AssetOutput, value: object) -> AssetFormat:
+        if not (isinstance(value, list | tuple) and not value):  # which may be records, or JSON
+            for format in self._formats():
+                if format.accepts(value):
+                    return format
+        kind = type(value)
+        raise UnsupportedData(
+            f"{output.subject} is a {kind.__module__}.{kind.__qualname__}{'' if value else ' without elements'}, which "
+            f"no format stores by itself: name a format by the metadata {FORMAT!r} (installed are "
+            f"{', '.join(asset_formats())})"
+        )
+
+    def _stored(self, output: AssetOutput, run: RunOfStep | None, ref: str | None = None) -> str | None:
+        """Return the format of what is stored at the place of an output, or None."""
+        try:
+            path = output.located(table_path(output.asset_key, output.metadata))
+            dataset = self.lake.format_at(path, run, ref=ref)
+            if dataset is not None:
+                return dataset
+            files = self.lake.read_files(run, ref=ref)
+        except RefNotFound:
+            return None
+        return next((each.format for each in self._formats() if each.exists(files, output)), None)
+
+    def _stored_input(self, request: AssetInput, run: RunOfStep | None) -> str | None:
+        ref = request.settings.get(REF)
+        if request.output is not None:
+            return self._stored(request.output, run, ref)
+        output = AssetOutput(producer=request.producer, asset_key=request.asset_key, metadata=request.metadata)
+        return self._stored(output, run, ref)
+
+    def _formats(self) -> Iterator[AssetFormat]:
+        """Yield the formats whose packages are installed, in the order in which they are asked."""
+        for name in sorted(asset_formats(), key=lambda name: (name != _FIRST, name == _LAST, name)):
+            with suppress(UnknownFormat):
+                yield self._format(name)
 
     def _format(self, name: str) -> AssetFormat:
+        unknown = sorted(self.formats.keys() - set(asset_formats()))
+        if unknown:
+            raise InvalidDefinition(
+                f"formats has options for {unknown[0]!r}, which is no format: use one of {', '.join(asset_formats())}"
+            )
         shared = {"spark": self.spark, "handlers": self.type_handlers()}
         known = {each.name for each in fields(asset_format_class(name))}  # type: ignore[arg-type]
         options = {option: value for option, value in shared.items() if option in known}
         return asset_format(name, options | self.formats.get(name, {}))
-
-
-def _in_order() -> Sequence[str]:
-    return sorted(asset_formats(), key=lambda name: (name != _FIRST, name == _LAST, name))
 
 
 def _named(metadata: Mapping[str, Any], subject: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,7 +15,7 @@ from lake_orch.assets.place import Place
 from lake_orch.dagster.metadata import plain_metadata
 from lake_orch.definition_metadata import OWNER
 from lake_orch.errors import InvalidDefinition
-from lake_orch.io_managers.output import output_path
+from lake_orch.io_managers.output import mapping_keys
 from lake_orch.resources import LakeResource
 
 
@@ -93,7 +93,7 @@ def check_place(context: OutputContext, manager: type[HasPlaces], options: Mappi
     if own is None or own.is_shared:
         return
     base = manager.place_of(own.asset_key, own.metadata, options)
-    place = replace(base, path=output_path(context, base.path))
+    place = base.below(mapping_keys(context))
     for other in outputs.values():
         # A mapped output is compared with one that is not when it is written itself: only then is its key known.
         if own.is_told_apart_from(other) or other.is_shared or (other.is_mapped and not own.is_mapped):

@@ -77,7 +77,7 @@ class PoolIOManager(AssetIOManager):
         """Return the class of the format."""
         return PoolFormat
 
-    def format_of_output(self, output: AssetOutput, value: object) -> PoolFormat:
+    def format_of_output(self, output: AssetOutput, value: object, run: RunOfStep) -> PoolFormat:
         """Return pools, with the options of this IO manager."""
         return PoolFormat(self.mode, self.preview_rows, self.spark)
 

@@ -558,3 +558,19 @@ def test_the_folder_of_the_owners_holds_no_files_of_assets(plain: str) -> None:
     with pytest.raises(InvalidDefinition, match="_lake_owners holds the owners of files"):
         materialize("plain", [owned_asset("x", **{"lake/path": "_lake_owners/x"})], plain)
     assert keys(plain) == []
+
+
+def test_a_list_is_one_value(tmp_path: Path) -> None:
+    lake = LakeResource(root=str(tmp_path))
+    seen: list[object] = []
+
+    @dg.asset
+    def names() -> list[str]:
+        return ["a", "b"]
+
+    @dg.asset
+    def reader(names: list[str]) -> None:
+        seen.append(names)
+
+    assert dg.materialize([names, reader], resources={"io_manager": FileIOManager(lake=lake)}).success
+    assert seen == [["a", "b"]]

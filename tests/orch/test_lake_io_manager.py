@@ -3,6 +3,7 @@
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
 import collections.abc
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,17 @@ import pytest
 import xarray as xr
 
 from lake_core import Lake
-from lake_orch import InvalidDefinition, LakeIOManager, LakeResource, UnsupportedData, testing
+from lake_core.lake.errors import DatasetExists
+from lake_orch import (
+    DeltaIOManager,
+    FileIOManager,
+    InvalidDefinition,
+    LakeIOManager,
+    LakeResource,
+    PoolIOManager,
+    UnsupportedData,
+    testing,
+)
 from lake_orch.assets import maintenance
 from lake_orch.maintenance import MaintenanceTarget, lake_maintenance
 from tests.lake.lakes import TOY_FORMATS, forget_formats
@@ -168,13 +179,182 @@ def test_a_format_that_is_not_installed_is_refused(resources: dict[str, Any]) ->
         materialize([value_asset(ROWS, **{"lake/format": "iceberg"})], resources)
 
 
-def test_another_format_where_a_dataset_is_stored_is_refused(tmp_path: Path) -> None:
-    Lake.create(tmp_path)
+RECORDS = {"lake/key": "id"}
+OTHERS = [
+    (ROWS, {}, {"rows": 1}, {}),
+    ({"rows": 1}, {}, ROWS, {}),
+    (ROWS, {}, "a text", {}),
+    (ROWS, {}, ROWS, {"lake/format": "pool", **RECORDS}),
+    (ROWS, {}, [{"id": 1}], RECORDS),
+    ([{"id": 1}], RECORDS, ROWS, {}),
+    ("a text", {}, b"bytes", {}),
+    (ROWS, {}, {"rows": 1}, {"lake/format": "files"}),
+    (xr.Dataset({"v": ("x", [1.0])}), {}, ROWS, {}),
+]
+
+
+@pytest.mark.parametrize(("first", "metadata", "second", "other"), OTHERS)
+def test_another_format_than_what_is_stored_is_refused(
+    resources: dict[str, Any], first: Any, metadata: dict[str, Any], second: Any, other: dict[str, Any]
+) -> None:
+    assert materialize([value_asset(first, **metadata)], resources).success
+    with pytest.raises(InvalidDefinition, match="which readers would still get"):
+        materialize([value_asset(second, **other)], resources)
+
+
+def test_a_list_without_records_replaces_those_that_are_stored(resources: dict[str, Any]) -> None:
+    for value in ([{"id": 1}], []):
+        assert materialize([value_asset(value, **RECORDS)], resources).success
+    pool = resources["lake"].read_pool("tables/value", None)
+    assert list(pool.scan().records()) == []
+
+
+def test_an_empty_list_says_nothing_of_its_format(resources: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedData, match="list without elements, which no format stores by itself"):
+        materialize([value_asset([])], resources)
+
+
+def test_an_empty_list_is_stored_in_the_format_that_is_named(resources: dict[str, Any]) -> None:
+    assert materialize([value_asset([], **{"lake/format": "files"})], resources).success
+
+
+def test_a_format_without_partitions_refuses_partitioned_assets(resources: dict[str, Any]) -> None:
+    @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["a", "b"]))
+    def value() -> str:
+        return "a text"
+
+    with pytest.raises(InvalidDefinition, match="the format 'note' stores no partitions"):
+        materialize([value], resources, partition_key="a")
+
+
+def test_outputs_of_ops_do_not_replace_one_another_s_files(resources: dict[str, Any]) -> None:
+    @dg.op(out=dg.Out(metadata={"lake/path": "reports/x"}))
+    def first() -> dict[str, Any]:
+        return {"number": 1}
+
+    @dg.op(out=dg.Out(metadata={"lake/path": "reports/x.json"}))
+    def second() -> dict[str, Any]:
+        return {"number": 2}
+
+    @dg.job(resource_defs={"io_manager": resources["io_manager"], "lake": resources["lake"]})
+    def both() -> None:
+        first()
+        second()
+
+    with pytest.raises(InvalidDefinition, match="would both be stored at"):
+        both.execute_in_process()
+
+
+def test_outputs_of_ops_append_to_one_table(tmp_path: Path) -> None:
     lake = LakeResource(root=str(tmp_path))
-    resources = {"io_manager": LakeIOManager(lake=lake), "lake": lake}
-    assert materialize([value_asset(ROWS)], resources).success
-    with pytest.raises(Exception, match="has the format delta"):
-        materialize([value_asset("a text")], resources)
+
+    @dg.op(out=dg.Out(metadata={"lake/path": "tables/both"}))
+    def first() -> pa.Table:
+        return ROWS
+
+    @dg.op(out=dg.Out(metadata={"lake/path": "tables/both"}))
+    def second() -> pa.Table:
+        return ROWS
+
+    @dg.job(resource_defs={"io_manager": LakeIOManager(lake=lake, formats={"delta": {"mode": "append"}})})
+    def both() -> None:
+        first()
+        second()
+
+    assert both.execute_in_process().success
+    assert lake.read_table("tables/both", None).to_arrow().num_rows == 4
+
+
+def test_a_file_whose_path_has_an_extension_is_loaded(resources: dict[str, Any]) -> None:
+    seen: list[Any] = []
+
+    @dg.asset
+    def reader(value: dict[str, int]) -> None:
+        seen.append(value)
+
+    assert materialize([value_asset({"rows": 1}, **{"lake/path": "reports/x.json"}), reader], resources).success
+    assert seen == [{"rows": 1}]
+
+
+def test_a_file_is_read_though_another_format_takes_its_type(resources: dict[str, Any]) -> None:
+    seen: list[Any] = []
+
+    @dg.asset
+    def reader(value: str) -> None:
+        seen.append(value)
+
+    files = resources | {"io_manager": FileIOManager(lake=resources["lake"])}
+    written = value_asset("a text")
+    assert materialize([written], files).success
+    assert materialize([written.to_source_asset(), reader], resources).success
+    assert seen == ["a text"]
+
+
+def test_the_first_run_of_an_asset_that_depends_on_itself(resources: dict[str, Any]) -> None:
+    days = dg.DailyPartitionsDefinition("2025-01-01", end_date="2025-01-10")
+    earlier = dg.TimeWindowPartitionMapping(start_offset=-2, end_offset=-1)
+    seen: list[Any] = []
+
+    @dg.asset(
+        partitions_def=days,
+        metadata={"partition_expr": "day"},
+        ins={"value": dg.AssetIn(partition_mapping=earlier)},
+    )
+    def value(context: dg.AssetExecutionContext, value: dict[str, pa.Table]) -> pa.Table:
+        seen.append({key: rows.num_rows for key, rows in value.items()})
+        return pa.table({"day": [context.partition_key]})
+
+    assert materialize([value], resources, partition_key="2025-01-03").success
+    assert seen == [{"2025-01-01": 0, "2025-01-02": 0}]
+
+
+@pytest.mark.parametrize(
+    ("formats", "message"),
+    [
+        ({"dleta": {"mode": "append"}}, "'dleta', which is no format"),
+        ({"delta": {"preview_rows": "5"}}, "use a int"),
+        ({"delta": {"preview_rows": 1000}}, "use a number from 0 to 50"),
+        ({"files": {"allow_pickle": "false"}}, "use a bool"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(tmp_path: Path, formats: dict[str, Any], message: str) -> None:
+    lake = LakeResource(root=str(tmp_path))
+    value = {"rows": 1} if "files" in formats else ROWS
+    with pytest.raises(InvalidDefinition, match=message):
+        materialize([value_asset(value)], {"io_manager": LakeIOManager(lake=lake, formats=formats), "lake": lake})
+
+
+_WITHOUT_ARRAYS = """
+import sys
+for name in ("xarray", "zarr", "dask"):
+    sys.modules[name] = None
+import dagster as dg
+from lake_orch import LakeIOManager, LakeResource
+
+@dg.asset
+def report() -> dict[str, int]:
+    return {{"rows": 1}}
+
+@dg.asset
+def reader(report: dict[str, int]) -> None:
+    assert report == {{"rows": 1}}
+
+lake = LakeResource(root={root!r})
+assert dg.materialize([report, reader], resources={{"io_manager": LakeIOManager(lake=lake), "lake": lake}}).success
+"""
+
+
+def test_other_formats_work_without_the_packages_of_arrays(tmp_path: Path) -> None:
+    code = _WITHOUT_ARRAYS.format(root=str(tmp_path))
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_a_pool_is_not_made_in_the_folder_of_a_table(tmp_path: Path) -> None:
+    lake = LakeResource(root=str(tmp_path))
+    tables, pools = ({"io_manager": manager(lake=lake), "lake": lake} for manager in (DeltaIOManager, PoolIOManager))
+    assert materialize([value_asset(ROWS)], tables).success
+    with pytest.raises(DatasetExists, match="holds a dataset of the format delta"):
+        materialize([value_asset(ROWS, **RECORDS)], pools)
 
 
 def test_values_of_all_formats_are_one_session(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ class ArrayFormat(AssetFormat):
 
     format = "icechunk"
     names = NAMES
+    takes_partitions = True
     reading_code = READING_CODE
 
     mode: Literal["overwrite", "error", "ignore"] = "overwrite"

@@ -43,6 +43,7 @@ class FileFormat(AssetFormat):
     format = "files"
     names = MetadataNames("files", OF_OUTPUTS, without_prefix=(ALLOW_MISSING,))
     is_dataset = False
+    takes_partitions = True
 
     allow_pickle: bool = False
     prefix: str = "files"
@@ -57,6 +58,13 @@ class FileFormat(AssetFormat):
     def accepts(self, value: object) -> bool:
         """Return whether a value is bytes, text, or what JSON can hold."""
         return isinstance(value, (bytes, bytearray, memoryview, str, *JSON_TYPES))
+
+    def exists(self, files: ObjectStore, output: AssetOutput) -> bool:
+        """Return whether a file of an output exists, or of one of its partitions."""
+        location = file_location(output.asset_key, output.metadata, self.prefix).below(*output.mapping_keys)
+        endings = tuple(endings_of(location.extension))
+        below = (meta.key.endswith(endings) for meta in files.list(f"{location.stem}/"))
+        return bool(location.existing(files)) or next(below, False)
 
     def loads(self, annotation: object) -> bool:
         """Return whether a type is bytes, text, or what JSON can hold."""
@@ -145,11 +153,11 @@ class FilesRead(AssetRead):
         assert dataset is not None
         reader, request = _Reader(dataset, self._owner()), self._request
         if keys is None:
-            return self._load(reader, self._base, annotation)
+            return self._load(reader, self._base, request.declared)
         values = {}
         for key in keys:
             try:
-                values[key] = self._load(reader, self._base.of(request.of_partitions().split(key)), annotation)
+                values[key] = self._load(reader, self._base.of(request.of_partitions().split(key)), request.declared)
             except NotFound:
                 if request.settings.get(ALLOW_MISSING) is True:
                     continue

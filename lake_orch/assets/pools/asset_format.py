@@ -28,7 +28,7 @@ from lake_orch.assets.pools.metadata import READING_CODE, PoolResult, pool_metad
 from lake_orch.assets.pools.owner import claim
 from lake_orch.assets.pools.settings import NAMES, SINCE, PoolInputSettings, PoolSettings, PoolWriteMode
 from lake_orch.assets.report import describe_write
-from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr
+from lake_orch.definition_metadata import MOST_PREVIEW_ROWS, PARTITION_EXPR, missing_partition_expr
 from lake_orch.errors import InvalidDefinition, OutsideRegion, TableNotEmpty
 from lake_orch.runs.marker import SINGLE_BATCH
 
@@ -43,15 +43,24 @@ class PoolFormat(AssetFormat):
 
     format = "pool"
     names = NAMES
+    takes_partitions = True
     reading_code = READING_CODE
 
     mode: PoolWriteMode = "overwrite"
     preview_rows: int = 5
     spark: SparkSource | None = None
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.preview_rows <= MOST_PREVIEW_ROWS:
+            raise InvalidDefinition(f"preview_rows is {self.preview_rows}: use a number from 0 to {MOST_PREVIEW_ROWS}")
+
     def accepts(self, value: object) -> bool:
         """Return whether a value is an iterable of records, of which no other library knows."""
         return holds_records(value)
+
+    def continues(self, value: object) -> bool:
+        """Return whether a value is an iterable of records, or a list without any."""
+        return self.accepts(value) or (isinstance(value, list | tuple) and not value)
 
     def loads(self, annotation: object) -> bool:
         """Return whether a type is one of records."""

@@ -41,7 +41,7 @@ from lake_orch.assets.tables.settings import (
 )
 from lake_orch.assets.tables.state import table_state
 from lake_orch.assets.tables.writer import TableWriter, final_result
-from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr
+from lake_orch.definition_metadata import MOST_PREVIEW_ROWS, PARTITION_EXPR, missing_partition_expr
 from lake_orch.errors import InvalidDefinition
 from lake_orch.runs.marker import SINGLE_BATCH
 from lake_orch.spark.column_lineage import described
@@ -60,6 +60,7 @@ class TableFormat(AssetFormat):
 
     format = "delta"
     names = NAMES
+    takes_partitions = True
     reading_code = READING_CODE
 
     mode: TableWriteMode = "overwrite"
@@ -69,6 +70,10 @@ class TableFormat(AssetFormat):
     with_column_lineage: bool = True
     spark: SparkSource | None = None
     handlers: Sequence[TypeHandler] = HANDLERS
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.preview_rows <= MOST_PREVIEW_ROWS:
+            raise InvalidDefinition(f"preview_rows is {self.preview_rows}: use a number from 0 to {MOST_PREVIEW_ROWS}")
 
     @classmethod
     def replaces(cls, metadata: Mapping[str, Any], mode: str) -> bool:
