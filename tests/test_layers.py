@@ -139,7 +139,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_orch.location": ("lake_orch.errors",),
     "lake_orch.environment": ("lake_orch.errors",),
     "lake_orch.definition_metadata": ("lake_orch.errors",),
-    "lake_orch.spark": (*_ALL_OF_CORE, "lake_orch.errors", "lake_orch.assets"),
+    "lake_orch.spark": (*_ALL_OF_CORE, "lake_orch.errors"),
+    "lake_orch.spark.column_lineage": ("lake_orch.assets.tables", "lake_orch.dagster"),  # in Dagster's words
     "lake_orch.runs": (*_ALL_OF_CORE, *_LANE_FOUNDATION),
     "lake_orch.assets": (
         *_ALL_OF_CORE,

@@ -27,12 +27,15 @@ class DirectWrites(Workspace):
 
     def create(self, path: str, format: str, *args: Any, **options: Any) -> Any:
         """Create the dataset in its folder, where others see it at once; open it if it exists."""
-        folder = self._folder(path)
-        for other in format_releases():
-            with suppress(UnknownFormat):  # its package is not installed
-                if other != format and dataset_format(other).exists(folder):
-                    raise DatasetExists(f"{self.url(path)} holds a dataset of the format {other}: use another path")
-        return dataset_format(format).create(folder, *args, clock=None, exist_ok=True, **options)
+        folder, wanted = self._folder(path), dataset_format(format)
+        # Most new datasets are in new folders, for which the other formats need not be imported.
+        is_new = next(iter(folder.list()), None) is None
+        if not is_new and not wanted.exists(folder):
+            for other in format_releases():
+                with suppress(UnknownFormat):  # its package is not installed
+                    if dataset_format(other).exists(folder):
+                        raise DatasetExists(f"{self.url(path)} holds a dataset of the format {other}: use another path")
+        return wanted.create(folder, *args, clock=None, exist_ok=True, **options)
 
     def after(self, path: str, format: str) -> Any:
         """Open the dataset at its latest version: nothing is held back here."""

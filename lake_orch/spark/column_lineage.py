@@ -1,79 +1,43 @@
-"""Column lineage of a step's Spark output, as `dagster/column_lineage` metadata.
+"""Column lineage of a Spark DataFrame, as Dagster's `dagster/column_lineage` metadata.
 
     frame = tracked(read_delta(spark, table), asset_key)            # where an input is loaded
     metadata |= lineage_metadata(output, upstream_asset_keys)       # where an output is stored
 
-An edge means that a column's values are computed from another column's values. A column that only selects, groups or
-orders rows has no edge. If Spark's plan does not explain a column (Python functions over whole tables, fields of
-assembled structs), it has no edges: declare them in the asset's metadata.
+The IO managers do both for what they load and store.
+`lake_orch.assets.tables.rows.column_lineage` says what counts as an edge.
 """
 
-import hashlib
-import json
-import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from lake_orch.assets.description import AssetPath, ColumnLineage, Records
+from dagster import AssetKey, TableColumnLineage
+
+from lake_orch.assets.tables.rows import column_lineage as lane
+from lake_orch.dagster.metadata import dagster_metadata
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_LOG = logging.getLogger(__name__)
-_COLUMNS = ("column", "from asset", "from column")
 
-
-def tracked(df: "DataFrame", asset_key: AssetPath) -> "DataFrame":
+def tracked(df: "DataFrame", asset_key: AssetKey) -> "DataFrame":
     """Return the same rows, labeled with an asset's key for the lineage of columns that are computed from them.
 
     The label does not make reading slower.
     """
-    from lake_core.spark.column_origins import marked
-
-    return marked(df, _mark(asset_key))
+    return lane.tracked(df, tuple(asset_key.path))
 
 
-def column_lineage(df: "DataFrame", upstream: Iterable[AssetPath]) -> ColumnLineage | None:
+def column_lineage(df: "DataFrame", upstream: Iterable[AssetKey]) -> TableColumnLineage | None:
     """Find the columns of upstream assets, loaded by way of `tracked`, from which the DataFrame's columns are computed.
 
     Return None if no lineage is known. Spark analyzes the DataFrame and runs no job. Errors are ignored: a step must
     not fail here.
     """
-    from lake_core.spark.column_origins import column_origins
-
-    keys = {_mark(key): key for key in upstream}
-    if not keys:
-        return None
-    try:
-        origins = column_origins(df)
-    except Exception as error:
-        # Spark raises many types of errors for a plan that it cannot explain.
-        _LOG.debug("no column lineage: %s", error)
-        return None
-    deps = {
-        column: [(keys[mark], name) for mark, name in sorted(sources)]
-        for column, sources in (origins or {}).items()
-        if sources and all(mark in keys for mark, _ in sources)
-    }
-    return ColumnLineage(deps) if deps else None
+    lineage: TableColumnLineage | None = lineage_metadata(df, upstream).get("dagster/column_lineage")
+    return lineage
 
 
-def lineage_metadata(df: "DataFrame", upstream: Iterable[AssetPath]) -> dict[str, Any]:
+def lineage_metadata(df: "DataFrame", upstream: Iterable[AssetKey]) -> dict[str, Any]:
     """Return `column_lineage` as output metadata, and as a table, which every UI shows. Empty if nothing is known."""
-    return described(column_lineage(df, upstream))
-
-
-def described(lineage: ColumnLineage | None) -> dict[str, Any]:
-    """Describe lineage as output metadata, and as a table, which every UI shows. Empty if there is none."""
-    if lineage is None or not lineage.sources:
-        return {}
-    records = [
-        {"column": column, "from asset": "/".join(key), "from column": name}
-        for column, sources in lineage.sources.items()
-        for key, name in sources
-    ]
-    return {"dagster/column_lineage": lineage, "lake/column_lineage": Records(_COLUMNS, records)}
-
-
-def _mark(key: AssetPath) -> str:
-    return f"asset_{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]}"
+    lineage = lane.column_lineage(df, [tuple(key.path) for key in upstream])
+    return dagster_metadata(lane.described(lineage))

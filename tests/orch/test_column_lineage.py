@@ -18,11 +18,9 @@ from pyspark.sql import functions as F
 from lake_core.delta import DeltaTable
 from lake_core.spark import read_delta, register
 from lake_core.spark.column_origins import marked
-from lake_orch.assets.description import ColumnLineage
-from lake_orch.dagster.metadata import dagster_metadata
 from lake_orch.spark.column_lineage import column_lineage, lineage_metadata, tracked
 
-A, B = ("silver", "orders"), ("items",)
+A, B = dg.AssetKey(["silver", "orders"]), dg.AssetKey("items")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +52,10 @@ def edges(df: DataFrame) -> dict[str, set[str]] | None:
     if lineage is None:
         return None
     short = {A: "a", B: "b"}
-    return {column: {f"{short[key]}.{name}" for key, name in sources} for column, sources in lineage.sources.items()}
+    return {
+        column: {f"{short[dep.asset_key]}.{dep.column_name}" for dep in deps}
+        for column, deps in lineage.deps_by_column.items()
+    }
 
 
 def over() -> WindowSpec:
@@ -265,7 +266,9 @@ def test_only_assets_that_are_asked_for(spark: SparkSession, a: DataFrame, b: Da
     both = a.select("id").unionByName(b.select("id")).withColumn("k", F.lit(1))
     assert column_lineage(both, [A]) is None
     assert column_lineage(a, []) is None
-    assert column_lineage(a.join(b.withColumnRenamed("x", "y"), "id"), [B]) == ColumnLineage({"y": [(B, "x")]})
+    assert column_lineage(a.join(b.withColumnRenamed("x", "y"), "id"), [B]) == dg.TableColumnLineage(
+        {"y": [dg.TableColumnDep(asset_key=B, column_name="x")]}
+    )
     with pytest.raises(ValueError, match="letters"):
         marked(a, "a'b")
 
@@ -273,11 +276,11 @@ def test_only_assets_that_are_asked_for(spark: SparkSession, a: DataFrame, b: Da
 def test_as_metadata(a: DataFrame, b: DataFrame) -> None:
     metadata = lineage_metadata(a.join(b, "id").select("id", (a["x"] + b["x"]).alias("total")), [A, B])
     assert set(metadata) == {"dagster/column_lineage", "lake/column_lineage"}
-    records = metadata["lake/column_lineage"].records
+    records = [record.data for record in metadata["lake/column_lineage"].records]
     assert records[0] == {"column": "id", "from asset": "silver/orders", "from column": "id"}
     assert {(record["column"], record["from asset"]) for record in records[1:]} == {
         ("total", "items"),
         ("total", "silver/orders"),
     }
-    dg.AssetMaterialization("out", metadata=dagster_metadata(metadata))
+    dg.AssetMaterialization("out", metadata=metadata)
     assert lineage_metadata(a.mapInArrow(lambda rows: rows, "id long"), [A]) == {}

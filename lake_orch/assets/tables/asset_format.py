@@ -29,6 +29,7 @@ from lake_orch.assets.tables.metadata import READING_CODE, outcome, write_metada
 from lake_orch.assets.tables.partition_slice import slice_where
 from lake_orch.assets.tables.preview import preview_metadata
 from lake_orch.assets.tables.rows import Rows
+from lake_orch.assets.tables.rows.column_lineage import described
 from lake_orch.assets.tables.run_slice import RunSlice, slice_of_partitions, slice_without_partitions
 from lake_orch.assets.tables.settings import (
     NAMES,
@@ -44,7 +45,6 @@ from lake_orch.assets.tables.writer import TableWriter, final_result
 from lake_orch.definition_metadata import MOST_PREVIEW_ROWS, PARTITION_EXPR, missing_partition_expr
 from lake_orch.errors import InvalidDefinition
 from lake_orch.runs.marker import SINGLE_BATCH
-from lake_orch.spark.column_lineage import described
 
 if TYPE_CHECKING:
     from lake_core.errors import LakeError

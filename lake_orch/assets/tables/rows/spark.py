@@ -21,10 +21,10 @@ from lake_core.spark.runner import run_in
 from lake_core.spark.write import arrow_schema, write_files
 from lake_core.txn import Txn
 from lake_orch.assets.description import AssetPath, ColumnLineage
+from lake_orch.assets.tables.rows.column_lineage import column_lineage, tracked
 from lake_orch.assets.tables.rows.partition_guard import PartitionGuard
 from lake_orch.assets.tables.rows.protocol import BrokenRows, RowCondition
 from lake_orch.assets.tables.rows.spark_cast import cast_exactly
-from lake_orch.spark.column_lineage import column_lineage, tracked
 
 _UTC = "TIMESTAMP '1970-01-01 00:00:00Z' + ({} - TIMESTAMP_NTZ '1970-01-01 00:00:00')"
 """An instant from a timestamp without a zone.
