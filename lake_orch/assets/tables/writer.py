@@ -11,7 +11,6 @@ import pyarrow as pa
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import FolderNotEmpty, NaiveTimestamp, UnsupportedType
 from lake_core.delta.fit import fit_rows
-from lake_core.delta.operations.write import Write
 from lake_core.pool.arrow.type_key import may_name_type
 from lake_core.txn import Txn
 from lake_core.workspace import Receipt, Workspace
@@ -19,13 +18,13 @@ from lake_orch.assets.owner import Owner, claim
 from lake_orch.assets.tables.casting import cast_rows
 from lake_orch.assets.tables.column_check import check_rows
 from lake_orch.assets.tables.definition import check_data, creation_properties, creation_schema, keep_up, merge_schema
-from lake_orch.assets.tables.merge_settings import SOURCE, TARGET, MergeSettings
+from lake_orch.assets.tables.merge_settings import MergeSettings
 from lake_orch.assets.tables.naive_timestamps import FEATURE as NTZ_FEATURE
 from lake_orch.assets.tables.naive_timestamps import allow_naive, as_utc, has_naive, in_metadata
 from lake_orch.assets.tables.rows import Rows
 from lake_orch.assets.tables.rows.partition_guard import PartitionGuard
 from lake_orch.assets.tables.settings import TableSettings, TableWriteMode
-from lake_orch.errors import InvalidDefinition, TableNotEmpty
+from lake_orch.assets.tables.write_mode import TablePart, WriteMode, write_mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,59 +82,46 @@ class TableWriter:
         the table.
         """
         try:
-            return self._write(rows, mode, guard, txn, merge)
+            return self._write(rows, write_mode(mode, merge, self.rows_name), guard, txn)
         except NaiveTimestamp as error:
             raise (error if self.by_hand else in_metadata(error, self.rows_name)) from None
 
-    def _write(
-        self, rows: Rows, mode: TableWriteMode, guard: PartitionGuard | None, txn: Txn, merge: MergeSettings | None
-    ) -> OperationResult:
+    def _write(self, rows: Rows, mode: WriteMode, guard: PartitionGuard | None, txn: Txn) -> OperationResult:
         settings = self._settings
         table = self._table()
         earlier = table.recorded(txn) if table is not None else None
         if earlier is not None:
             return earlier
-        replaces_table = table is not None and guard is None and mode in ("overwrite", "error", "ignore")
-        columns = self._columns(table)
+        replaces_table = mode.replaces_table and guard is None
+        rows = self._conformed(rows, table, mode.merge, keeps_rows=table is None or not replaces_table)
+        if table is None:
+            if mode.merge is not None and mode.merge.is_upsert:
+                rows = rows.with_unique(mode.merge.keys)
+            table = self._create(rows.schema, mode.merge)
+        else:
+            replaces_rows = mode.replaces_rows and not (self.by_hand and guard is not None)
+            self._prepare(table, rows.schema, replaces_rows=replaces_rows, replaces_all=replaces_table)
+        if settings.cluster_by:
+            rows = rows.sorted_by(settings.cluster_by)
+        return mode.commit(rows, TablePart(table, settings, guard, self.rows_name), txn)
+
+    def _conformed(
+        self, rows: Rows, table: DeltaTable | None, merge: MergeSettings | None, *, keeps_rows: bool
+    ) -> Rows:
+        """Return the rows in the types of the table or of the declared columns, and check that they fit."""
+        settings, columns = self._settings, self._columns(table)
         if any(may_name_type(child) for child in rows.schema):
             from lake_orch.assets.tables.pool_columns import fitted
 
-            rows = fitted(rows, columns, self.rows_name, keeps_rows=not replaces_table)
+            rows = fitted(rows, columns, self.rows_name, keeps_rows=keeps_rows)
         if columns is not None and isinstance(rows.data, pa.Table):
             rows = rows.mapped(partial(fit_rows, table=columns), columns) or rows
         if settings.schema is not None:
-            rows = cast_rows(
-                rows, settings.schema, self.rows_name, frozenset(name.lower() for name in settings.generated)
-            )
+            generated = frozenset(name.lower() for name in settings.generated)
+            rows = cast_rows(rows, settings.schema, self.rows_name, generated)
         check_data(settings, rows.schema, self.rows_name)
         check_rows(rows.schema, None if table is None else table.schema, settings.schema_mode, merge, self.rows_name)
-        if table is None:
-            if merge is not None and merge.is_upsert:
-                rows = rows.with_unique(merge.keys)
-            table = self._create(rows.schema, merge)
-        else:
-            replaces_rows = mode in ("overwrite", "overwrite_partitions") and not (self.by_hand and guard is not None)
-            replaces_all = mode == "overwrite" and guard is None
-            self._prepare(table, rows.schema, replaces_rows=replaces_rows, replaces_all=replaces_all)
-        if settings.cluster_by:
-            rows = rows.sorted_by(settings.cluster_by)
-        if mode in ("error", "ignore"):
-            # The write is an overwrite of no rows. Unlike an append, it conflicts with rows of concurrent commits.
-            if mode == "ignore" and not _is_empty(table, guard):
-                return OperationResult(table.version)
-            _check_empty(table, guard)
-        if mode == "merge":
-            if merge is None:
-                raise InvalidDefinition(
-                    f"{self.rows_name} is to be merged, without keys or clauses: "
-                    "give the keys or the clauses of a merge"
-                )
-            return self._merge(rows, table, merge, guard, txn)
-        if mode == "append":
-            plan = table.plan_append(rows.schema, "merge" if settings.schema_mode == "merge" else None)
-        else:
-            plan = self._plan_overwrite(rows.schema, table, guard, dynamic=mode == "overwrite_partitions")
-        return rows.write(table, plan if guard is None else guard.bound(plan), txn)
+        return rows
 
     def _columns(self, table: DeltaTable | None) -> pa.Schema | None:
         """Return the columns that the table has before a write and keeps, or that are declared for a new table."""
@@ -186,46 +172,8 @@ class TableWriter:
                 f"{error}. An asset declares the types of its columns by the metadata lake/schema"
             ) from None
 
-    def _plan_overwrite(
-        self, schema: pa.Schema, table: DeltaTable, guard: PartitionGuard | None, *, dynamic: bool
-    ) -> Write:
-        schema_mode = None if self._settings.schema_mode == "fill" else self._settings.schema_mode
-        partition_by = None
-        if schema_mode == "overwrite":
-            # The new schema has the comments and other attributes of the declared columns. That of the rows lacks them.
-            schema, partition_by = creation_schema(self._settings, schema), self._settings.partition_by
-        return table.plan_overwrite(
-            schema, where=_where(guard), dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by
-        )
-
-    def _merge(
-        self, rows: Rows, table: DeltaTable, settings: MergeSettings, guard: PartitionGuard | None, txn: Txn
-    ) -> OperationResult:
-        source = rows if guard is None else rows.guarded(guard, self.rows_name)
-        merge = settings.describe(source.merge_into(table, settings.on, alias=(TARGET, SOURCE)))
-        if self._settings.schema_mode == "merge":
-            merge = merge.with_schema_evolution()
-        return merge.execute(txn)
-
 
 def final_result(result: OperationResult, receipt: Receipt | None, path: str) -> OperationResult:
     """Return a write's result with its published version. Versions within a session are provisional."""
     version = receipt.versions.get(path) if receipt else None
     return result if version is None or result.skipped else replace(result, version=version)
-
-
-def _where(guard: PartitionGuard | None) -> str | None:
-    return None if guard is None else guard.where
-
-
-def _is_empty(table: DeltaTable, guard: PartitionGuard | None) -> bool:
-    return not len(table.plan_overwrite(table.schema, where=_where(guard)).replaced_files())
-
-
-def _check_empty(table: DeltaTable, guard: PartitionGuard | None) -> None:
-    if not _is_empty(table, guard):
-        part = "" if guard is None else f" where {guard.where}"
-        raise TableNotEmpty(
-            f"mode 'error' writes only the first rows, but the table {table.store.url()} (version {table.version}) "
-            f"already has rows{part}: use mode 'overwrite' or 'append', or empty the table first"
-        )
