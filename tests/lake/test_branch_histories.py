@@ -58,6 +58,9 @@ class BranchHistory:
 
     def step(self) -> None:
         (action,) = self.rng.choices(list(ACTIONS), list(ACTIONS.values()))
+        self.do(action)
+
+    def do(self, action: str) -> None:
         self.actions.append(action)
         dev, main = self.rows("dev"), self.rows("main")
         try:
@@ -126,6 +129,7 @@ def run(seed: int, steps: int) -> int:
     history = BranchHistory(lake, random.Random(seed))
     for _ in range(steps):
         history.step()
+    history.do("merge")
     return history.merges
 
 

@@ -37,7 +37,7 @@ def _is_data(key: str) -> bool:
     return key.endswith(".parquet") or "/data/" in key
 
 
-def _do(lake: Lake, *operations: Callable[[WriteSession], None]) -> str:
+def _do(lake: Lake, *operations: Callable[[WriteSession], object]) -> str:
     """Do operations in a session, and return the commit."""
     with lake.session() as s:
         for operation in operations:
@@ -61,6 +61,31 @@ def test_a_shared_session_publishes(lake: Lake, dataset: Table | Pool) -> None:
     compaction = _do(lake, dataset.compact)
     assert late.publish().undone == (compaction,)
     assert dataset.ids(lake) == [2, 3, 4]
+
+
+def _create_again(session: WriteSession, dataset: Table | Pool) -> None:
+    session.drop(PATH)
+    dataset.create(session)
+    dataset.add(session, 9)
+
+
+def test_a_dataset_that_is_created_again_publishes(lake: Lake, dataset: Table | Pool) -> None:
+    late = lake.session()
+    _create_again(late, dataset)
+    compaction = _do(lake, dataset.compact)
+    assert late.publish().undone == (compaction,)
+    assert dataset.ids(lake) == [9]
+    assert lake.maintenance.verify() == []
+
+
+def test_a_dataset_that_others_wrote_to_is_not_created_again(lake: Lake, dataset: Table | Pool) -> None:
+    late = lake.session()
+    _create_again(late, dataset)
+    _do(lake, dataset.compact)
+    _do(lake, lambda s: dataset.add(s, 5))
+    with pytest.raises(Conflict, match="drop it and create it again"):
+        late.publish()
+    assert dataset.ids(lake) == [1, 2, 3, 4, 5]
 
 
 def test_rows_that_came_after_the_compaction_stay(lake: Lake, dataset: Table | Pool) -> None:

@@ -409,6 +409,11 @@ def test_what_is_published_is_what_counts(seed: int) -> None:
     live(seed, 40)
 
 
+def test_a_table_of_the_run_may_be_compacted_while_it_is_made_anew() -> None:
+    # The second generation dropped the table, which the first had created, and created it again.
+    assert "compact shared" in live(1795729384, 60).did
+
+
 def test_new_orders(new_seed: int) -> None:
     for seed in range(new_seed, new_seed + 10):
         live(seed, 60)

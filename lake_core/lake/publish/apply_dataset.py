@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from lake_core.dataset import SKIPPED, Applied, ApplyContext, DatasetConflict
+from lake_core.dataset import NOTHING, SKIPPED, Applied, ApplyContext, DatasetConflict
 from lake_core.lake.publish.tree_update import DatasetUpdate
 from lake_core.lake.state.content import Item, is_same, new_item
 from lake_core.lake.state.dataset_record import DatasetRecord, dataset_above
@@ -157,9 +157,17 @@ class DatasetApplication:
             raise DatasetConflict(f"it was dropped and created again on {onto}", kind="Recreated")
 
     def _is_unchanged(self, path: str) -> bool:
-        """Return whether the target has the log and pointers of a dataset as `base` has them."""
+        """Return whether the target has a dataset as `base` has it. Its log may have got versions that cancel out."""
         old, new = (dict(state.view.list(f"{path}/")) for state in (self.base, self.target))
-        return old.keys() == new.keys() and all(is_same(old[key], new[key]) for key in old)
+        if old.keys() == new.keys() and all(is_same(old[key], new[key]) for key in old):
+            return True
+        before, head = (state.folder_of(state.datasets()[path]) for state in (self.base, self.target))
+        context = replace(self._context(head), session=None, dry_run=True)  # the versions are those of a branch
+        try:
+            applied = head.format.apply(before, head, before, context)
+        except DatasetConflict:
+            return False  # it cannot be applied, so there is something
+        return applied.operation == NOTHING and not applied.puts
 
     def _import(self, record: DatasetRecord) -> AppliedDataset:
         self._check_clear(record)
