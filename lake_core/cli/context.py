@@ -58,7 +58,7 @@ class OptionsFirst(click.Group):
             if not any(error.option_name in param.opts for param in self.params):
                 raise
             raise click.UsageError(
-                f"The option {error.option_name} stands before the command: "
+                f"The option {error.option_name} must come before the command: "
                 f"write `{ctx.command_path} {error.option_name} ... {ctx.invoked_subcommand}`.",
                 error.ctx,
             ) from None

@@ -123,11 +123,14 @@ def checkpoint_delta(
 ) -> None:
     """Write a checkpoint as `DeltaTable.checkpoint` does, in parts that the executors write.
 
-    There is one task for each `part_rows` files and tombstones. Each reads the checkpoint before and the commits since,
-    and keeps the files whose paths belong to its part: the driver holds none of them. A smaller table gets a single
-    file. In a lake, the checkpoint of a branch is only for readers of the lake.
+    There is one task for each `part_rows` (500,000) files and tombstones. Each reads the checkpoint before and the
+    commits since, and keeps the files whose paths belong to its part: the driver holds none of them. A smaller table
+    gets a single file. Readers use the parts only if all are there, so a job that fails changes nothing for them. The
+    log is not cleaned. In a lake, the checkpoint is written to the folder of the table if the table is of the
+    checked-out branch. Otherwise it is only for readers of the lake.
 
-    Raises the same errors as that method, and SparkJobFailed.
+    Raises the same errors as that method, and SparkJobFailed. Of two jobs for one version at the same time, one raises
+    CheckpointRace.
     """
     opened(table, storage_options).checkpoint(run=run_in(spark), part_rows=part_rows)
 

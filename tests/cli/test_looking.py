@@ -248,11 +248,11 @@ def test_a_lake_in_the_working_directory_is_named(root: str, tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("words", [("log", "--lake", "lake"), ("table", "history", "t/orders", "--lake=lake")])
-def test_the_lake_named_after_the_command_is_wrong_usage_that_says_where_it_stands(
+def test_the_lake_named_after_the_command_is_wrong_usage_that_says_where_it_belongs(
     root: str, words: tuple[str, ...]
 ) -> None:
     output = run(root, *words, code=2)
-    assert f"The option --lake stands before the command: write `main --lake ... {words[0]}`" in output
+    assert f"The option --lake must come before the command: write `main --lake ... {words[0]}`" in output
 
 
 def test_an_unknown_option_is_only_unknown(root: str) -> None:

@@ -191,12 +191,25 @@ def sequence(
                 drawing.text(min(start, end) + 12, y - 7, event.text, anchor="start", covers=True)
         elif isinstance(event, Note):
             wide = len(event.text) * _LETTER + 20
-            x = min(max(places[event.lane], wide / 2 + 12), width - wide / 2 - 12)
-            drawing.box(x - wide / 2, y - 13, wide, 28, event.text)
+            middle = min(max(places[event.lane], wide / 2 + 12), width - wide / 2 - 12)
+            drawing.box(middle - wide / 2, y - 13, wide, 28, event.text)
         else:
             drawing.line((12, y - 12), (width - 12, y - 12), dashed=True, headless=True)
             drawing.text(20, y + 4, event.text, anchor="start", muted=True)
     return drawing
+
+
+# Chains
+
+
+def chain(drawing: Drawing, *boxes: Sequence[str], corner: Point, size: tuple[float, float], gap: float = 22) -> None:
+    """Draw boxes of one size from left to right, with an arrow from each to the next. The corner is the first one's."""
+    (x, y), (width, height) = corner, size
+    for number, lines in enumerate(boxes):
+        left = x + number * (width + gap)
+        drawing.box(left, y, width, height, *lines)
+        if number:
+            drawing.line((left - gap, y + height / 2), (left - 2, y + height / 2))
 
 
 # The pictures
@@ -227,7 +240,7 @@ def run(theme: Theme) -> Drawing:
 def session(theme: Theme) -> Drawing:
     """Draw what a session does, and who sees it."""
     lanes: Sequence[tuple[str, Color]] = [("a process", "plain"), ("session", "session"), ("main", "main")]
-    events = [
+    events: Sequence[Event] = [
         Message(0, 1, "begins at commit 7"),
         Message(0, 1, "appends to orders"),
         Message(0, 1, "replaces a day of totals"),
@@ -246,7 +259,7 @@ def scope(theme: Theme) -> Drawing:
         ("session in the lake", "session"),
         ("main", "main"),
     ]
-    events = [
+    events: Sequence[Event] = [
         Message(0, 2, "opens it, or resumes it: epoch n"),
         Note(0, "the run's tag lake/session"),
         Message(1, 2, "orders, lines, totals: staged"),
@@ -298,12 +311,80 @@ def bucket(theme: Theme) -> Drawing:
     return drawing
 
 
+def layers(theme: Theme) -> Drawing:
+    """Draw the order of the layers inside the lake."""
+    drawing = Drawing(860, 104, theme)
+    chain(
+        drawing,
+        ("state", "a tree, and", "changes on it"),
+        ("refs", "branches,", "commits, leases"),
+        ("publish", "apply changes", "to a head"),
+        ("session", "private", "and shared"),
+        ("gc", "mark", "and delete"),
+        ("Lake",),
+        corner=(18, 18),
+        size=(124, 68),
+        gap=16,
+    )
+    return drawing
+
+
+def publish(theme: Theme) -> Drawing:
+    """Draw how a publish flows."""
+    drawing = Drawing(860, 318, theme)
+    drawing.box(18, 106, 144, 48, "source: a session,", "a merge, a revert", color="session")
+    drawing.line((162, 130), (184, 130))
+    drawing.box(186, 106, 150, 48, "prepare: difference", "of base and result")
+    drawing.line((336, 130), (358, 130))
+    drawing.box(360, 106, 112, 48, "apply to the", "branch's head")
+    for y, lines in ((70, ("plain files:", "key by key")), (142, ("datasets: the", "format's own rules"))):
+        drawing.line((472, 130), (502, y + 24))
+        drawing.box(504, y, 146, 48, *lines)
+        drawing.line((650, y + 24), (688, 130))
+    drawing.box(690, 106, 152, 48, "conflict?")
+    drawing.line((766, 106), (766, 74), color="failed")
+    drawing.text(778, 92, "yes", anchor="start")
+    drawing.box(690, 24, 152, 48, "Conflict: nothing", "has changed", color="failed")
+    drawing.line((766, 154), (766, 248))
+    drawing.text(778, 202, "no", anchor="start")
+    drawing.box(690, 250, 152, 48, "write ranges,", "metarange, content")
+    drawing.line((690, 274), (652, 274))
+    drawing.box(402, 250, 248, 48, "append one entry to _lake/refs,", "if the branch has not moved")
+    drawing.line((460, 250), (460, 222), (261, 222), (261, 156), dashed=True)
+    drawing.text(360, 208, "the branch moved")
+    drawing.line((402, 274), (318, 274), color="main")
+    drawing.text(360, 260, "appended")
+    drawing.box(160, 250, 156, 48, "write main's logs", "to their folders", color="main")
+    return drawing
+
+
+def collection(theme: Theme) -> Drawing:
+    """Draw how garbage collection goes on."""
+    drawing = Drawing(660, 194, theme)
+    size = (138, 60)
+    chain(
+        drawing,
+        ("retention:", "states to keep"),
+        ("mark:", "what they reach"),
+        ("entry 1: the rest,", "and the commits", "that go"),
+        ("mark again,", "as of entry 1"),
+        corner=(18, 18),
+        size=size,
+    )
+    drawing.line((573, 78), (573, 97), (87, 97), (87, 114))
+    chain(drawing, ("entry 2:", "the final list"), ("delete",), ("entry 3: done",), corner=(18, 116), size=size)
+    return drawing
+
+
 PICTURES: Mapping[str, Callable[[Theme], Drawing]] = {
     "run": run,
     "session": session,
     "scope": scope,
     "history": history,
     "bucket": bucket,
+    "layers": layers,
+    "publish": publish,
+    "collection": collection,
 }
 
 

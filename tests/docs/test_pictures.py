@@ -36,5 +36,5 @@ def test_pages_show_pictures_that_exist_for_light_and_for_dark() -> None:
     assert shown == {FOLDER / name for name in files()}
 
 
-def test_the_readme_needs_no_script_to_be_drawn() -> None:
-    assert "```mermaid" not in (ROOT / "README.md").read_text()
+def test_no_page_needs_a_script_to_be_drawn() -> None:
+    assert [page for page in PAGES if "```mermaid" in page.read_text()] == []
