@@ -56,18 +56,34 @@ class DeltaIOManager(HasTypeHandlers, AssetIOManager):
         lake/path: the table's path below the root, instead of the asset's key.
         lake/preview_rows: the number of rows that the asset's page shows. Dagster keeps them in its database: use 0 for
             data that must not be there.
-        lake/partition_by, lake/cluster_by, lake/properties, lake/constraints, lake/generated, lake/schema,
-            dagster/column_schema: the layout, properties and columns of the table.
+        lake/partition_by: the columns that partition the table, if they differ from those of `partition_expr`. A later
+            change is an error that says how to repartition.
+        lake/cluster_by: the columns by which rows in memory are sorted, and by which maintenance Z-orders the table
+            (its property `lake.clusterBy`). Kept up to date.
+        lake/properties: a dict of the table's properties, such as `delta.enableChangeDataFeed`. They are set if they
+            differ.
+        lake/constraints: a dict from the names of CHECK constraints to their SQL. New ones are added if all rows
+            satisfy them. Other SQL under the same name is an error.
+        lake/generated: a dict from generated columns to their SQL. A later change is an error.
+        lake/schema: the `pyarrow.Schema` of the table. Rows are cast to it if the cast is exact. Other columns are an
+            error.
+        dagster/column_schema: a `dagster.TableSchema` of types, comments and NOT NULL. Rows are checked against it.
+            Comments are kept up to date. A later NOT NULL is an error that says how to add it.
+        dagster/column_lineage: the lineage of columns to report, a `dagster.TableColumnLineage`.
 
     Metadata of an input (`dg.AssetIn(metadata=...)`):
-        columns, lake/where: the columns and rows to load.
-        lake/ref, lake/version, lake/timestamp: the state to load them from.
+        columns: a list of the columns to load.
+        lake/where: the SQL that selects the rows to load, among those of the partitions.
+        lake/ref: the branch, tag or commit of the lake to load from.
+        lake/version, lake/timestamp: the earlier version of the table to load.
 
     A step that is retried, or re-executed from failure, after its rows were committed writes nothing and reports
     `lake/skipped`. Rows outside the run's partitions fail the step before anything is visible.
     """
 
-    spark: SparkResource | None = None
+    spark: SparkResource | None = Field(
+        default=None, description="The Spark of DataFrames of PySpark. Without it, an active session is used."
+    )
     mode: Literal["overwrite", "append", "overwrite_partitions", "error", "ignore"] = Field(
         default="overwrite", description="How outputs are written if their metadata names no lake/mode."
     )

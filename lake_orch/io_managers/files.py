@@ -26,16 +26,19 @@ class FileIOManager(AssetIOManager):
             resources = {"io_manager": DeltaIOManager(lake=lake), "files": FileIOManager(lake=lake), "lake": lake}
 
     The file is `files/<asset key>.<extension>` below the root. The file of a partition is `files/<asset
-    key>/<partition>.<extension>`. The type of the value decides the extension. The metadata `lake/path` of an asset
-    sets another path, with or without an extension.
+    key>/<partition>.<extension>`. The type of the value decides the extension. Several partitions are loaded as a dict
+    by partition key, and written from such a dict, as by Dagster's own file managers.
 
-    A file belongs to the asset that wrote it first, and no other asset replaces it (`TableOwned`), or reads it as its
-    own (`NotFound`). The metadata `lake/owner` of an asset says otherwise: `take` takes over a file that another asset
-    wrote, `shared` also lets other assets overwrite it.
+    A file belongs to the asset that wrote it first. No other asset replaces it (`TableOwned`), or reads it as its own
+    (`NotFound`).
 
-    Several partitions are loaded as a dict by partition key, and written from such a dict, as by Dagster's own file
-    managers. Metadata of an input: `lake/ref` reads at a branch, tag or commit. `allow_missing_partitions` leaves out
-    partitions that have no file.
+    Definition metadata of an asset, or of an op's output:
+        lake/owner: `take` takes over a file that another asset wrote, `shared` also lets other assets overwrite it.
+        lake/path: the file's path below the root, with or without an extension, instead of the asset's key.
+
+    Metadata of an input (`dg.AssetIn(metadata=...)`):
+        lake/ref: the branch, tag or commit of the lake to load from.
+        allow_missing_partitions: whether partitions that have no file are left out.
 
     Any other type needs `allow_pickle=True`. Reading a pickle can run any code that its writer put there.
     """

@@ -56,7 +56,8 @@ class IcechunkIOManager(AssetIOManager):
         columns: the variables to load.
         lake/sel: the selection, as for `Dataset.sel`. A dict of `start` and `stop` is a slice.
         lake/chunks: the chunks of dask arrays. Without it, arrays are lazy and do not need dask.
-        lake/ref, lake/snapshot, lake/timestamp: the state to load them from.
+        lake/ref: the branch, tag or commit of the lake to load from.
+        lake/snapshot, lake/timestamp: the earlier state of the repository to load.
 
     A step that is retried, or re-executed from failure, after its arrays were committed writes nothing and reports
     `lake/skipped`. Coordinates outside the run's partitions fail the step before anything is visible.

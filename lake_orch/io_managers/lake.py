@@ -51,12 +51,16 @@ class LakeIOManager(HasTypeHandlers, AssetIOManager):
                 assets=[orders, temperature, events], resources={"io_manager": manager, "lake": lake}
             )
 
-    The metadata `lake/format` of an asset, or of an op's output, names the format itself, such as `pool` for Arrow data
-    that is to be a pool. All other metadata is that of the format: see `DeltaIOManager`, `IcechunkIOManager`,
-    `PoolIOManager` and `FileIOManager`.
+    Definition metadata of an asset, or of an op's output:
+        lake/format: the format, such as `pool` for Arrow data that is to be a pool. Without it, the value decides.
+
+    All other metadata is that of the format: see `DeltaIOManager`, `IcechunkIOManager`, `PoolIOManager` and
+    `FileIOManager`.
     """
 
-    spark: SparkResource | None = None
+    spark: SparkResource | None = Field(
+        default=None, description="The Spark of DataFrames of PySpark. Without it, an active session is used."
+    )
     formats: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
         description="Options by format. Those of delta, icechunk, pool and files are those of their IO managers.",

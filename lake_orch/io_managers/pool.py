@@ -43,7 +43,8 @@ class PoolIOManager(AssetIOManager):
         partition_expr: the key that the pool is sorted by, and the partitions stand for. Required if partitioned.
         lake/mode: `overwrite` (default; of a partitioned asset exactly the run's range of keys), `append`, `error` or
             `ignore` (only where there is nothing yet).
-        lake/key, lake/order, lake/threshold: settings of a new pool. The defaults are `ts`, `desc` and 500 MB.
+        lake/key, lake/order: the key that a new pool is sorted by (default: `ts`), and `asc` or `desc` (default).
+        lake/threshold: the size in bytes of the data objects of a new pool (default: 500 MB).
         lake/times: fields whose texts, such as `2025-01-01T12:00:00Z` in JSON, are stored as times.
         lake/owner: `take` takes over a pool that another asset wrote, `shared` also lets other assets overwrite it.
         lake/path: the pool's path below the root, instead of the asset's key.
@@ -55,13 +56,16 @@ class PoolIOManager(AssetIOManager):
         lake/shape: the name or the text of the one type of records to load, such as `{ts:time,level:string}`.
         lake/start, lake/stop: the range of keys to load, without the stop.
         lake/since: `last run` loads what was added since the asset's last materialization.
-        lake/ref, lake/pool_commit: the state to load them from.
+        lake/ref: the branch, tag or commit of the lake to load from.
+        lake/pool_commit: the commit of the pool to load.
 
     A step that is retried, or re-executed from failure, after its records were committed writes nothing and reports
     `lake/skipped`. Records outside the run's partitions fail the step before anything is visible.
     """
 
-    spark: SparkResource | None = None
+    spark: SparkResource | None = Field(
+        default=None, description="The Spark of DataFrames of PySpark. Without it, an active session is used."
+    )
     mode: Literal["overwrite", "append", "error", "ignore"] = Field(
         default="overwrite", description="How outputs are written if their metadata names no lake/mode."
     )
