@@ -6,54 +6,42 @@ still not reached. `docs/internals/gc.md` says why nothing that is needed goes.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lake_core import runtime
-from lake_core.dataset import KeyClass, dataset_format
 from lake_core.errors import LakeError, NotFound
-from lake_core.graveler import CorruptTable, read_properties
 from lake_core.journal import Action, Add, Append, Delete, State, Update
+from lake_core.lake.gc.candidates import LISTS, MIN_AGE, age_limit, candidates, is_own
 from lake_core.lake.gc.deletion import delete_listed
 from lake_core.lake.gc.derived import needed_derived
 from lake_core.lake.gc.mark import Reachability
+from lake_core.lake.gc.reap import reap
 from lake_core.lake.gc.retention import kept_commits, retain
-from lake_core.lake.lake_format import ORIGIN_KEY
 from lake_core.lake.refs.commit_graph import CommitGraph
 from lake_core.lake.refs.commit_link import LINKS, link_value
 from lake_core.lake.refs.pending_deletions import PREFIX, collections, encode_list, read_list
 from lake_core.lake.refs.refs_state import RefsState
-from lake_core.lake.refs.session_record import BATCHES, EXPIRED, FAILED, MOST_EXPIRY, OPEN
-from lake_core.lake.refs.values import instant_of, text_of
+from lake_core.lake.refs.session_record import MOST_EXPIRY
+from lake_core.lake.refs.values import text_of
 from lake_core.lake.repository import TREES, Repository
-from lake_core.lake.session.generations import REPLACEABLE, is_replaceable
-from lake_core.lake.state.claims import claimed, claimed_paths
-from lake_core.lake.state.content import EPOCH, OBJECTS, digest_of
+from lake_core.lake.state.claims import claimed_paths
+from lake_core.lake.state.content import EPOCH, OBJECTS
 from lake_core.lake.state.derived import DERIVED
 from lake_core.runner import RunnerFailed, run_in_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence, Set
+    from collections.abc import Callable, Sequence, Set
+    from datetime import datetime, timedelta
 
     from lake_core.runner import Runner
-    from lake_core.store import ObjectMeta, ObjectStore
+    from lake_core.store import ObjectStore
 
-LISTS = "_lake/gc"
-_LIST = re.compile(rf"{LISTS}/(clock-)?[0-9a-f]{{32}}(-[0-9a-z]+)?")
-_RANGE = re.compile(rf"{TREES}/[0-9a-f]{{64}}")
-
-MIN_AGE = timedelta(days=8)
-"""How long unpublished objects are kept at least. This is longer than the life of any session."""
-_UNDER_WAY = timedelta(seconds=10)
 _MOST_COMMITS = 2048
 """The most commits that one entry of the refs journal removes. Their links are then neighbors in the archive."""
 _MANY_COMMITS = 256
 """After so many removed commits, a snapshot of the refs moves their links to the archive at once."""
-_MOST_BATCHES = 10_000
-"""The most batches of ended sessions that one collection removes."""
 
 
 class CollectionRefused(LakeError):
@@ -87,7 +75,7 @@ def collect(
     tell = progress or (lambda phase, count: None)
     finished: list[str] = []
     if not dry_run:
-        _reap(repository)
+        reap(repository)
         for id in sorted(repository.refs().under(PREFIX)):
             finished += _finish(repository, id, history, tell, Reachability(repository, run))
     refs = repository.refs()
@@ -99,15 +87,15 @@ def collect(
     tell("marked", len(reachable.keys))
     if not dry_run:
         repository.journal.purge(now - MIN_AGE)
-    old = _age_limit(repository)
+    old = age_limit(repository)
     # Not in one set with the reachable keys, which may be millions.
     needed = {key for _, key in collections(refs)} | needed_derived(repository, refs)
     unreached = (
         meta
-        for meta in _candidates(repository)
+        for meta in candidates(repository)
         if meta.key not in reachable.keys and meta.key not in needed and meta.last_modified < old
     )
-    garbage = [meta for meta in unreached if _is_own(repository.root, meta)]
+    garbage = [meta for meta in unreached if is_own(repository.root, meta)]
     size = sum(meta.size for meta in garbage)
     if dry_run or not (garbage or dropped):
         return Collection((*finished, *(meta.key for meta in garbage)), size, len(dropped), dry_run)
@@ -141,59 +129,6 @@ def _mark(
             f"a live state cannot be read, so it is unknown which objects it needs, and nothing was deleted: {error}"
         ) from error
     return retention.dropped
-
-
-def _age_limit(repository: Repository) -> datetime:
-    """Return the time since which written objects may still be published.
-
-    It is by the store's clock, or by the lake's if the caller passed one; then recent objects are spared as well.
-    """
-    key = f"{LISTS}/clock-{runtime.uuid4().hex}"
-    repository.root.put(key, b"", unique=True)
-    now = repository.root.head(key).last_modified
-    repository.root.delete([key])
-    limit = repository.clock() - MIN_AGE
-    return min(limit, now - _UNDER_WAY if repository.given_clock else now - MIN_AGE)
-
-
-def _candidates(repository: Repository) -> Iterator[ObjectMeta]:
-    """Yield the objects that the lake may delete: content, ranges, derived objects, old lists, unique objects."""
-    root = repository.root
-    # In the storage namespace of a lakeFS repository, objects older than the lake belong to the repository.
-    since = root.head(ORIGIN_KEY).last_modified if repository.format.origin else None
-    for meta in _collectable(root):
-        if since is None or meta.last_modified > since:
-            yield meta
-
-
-def _collectable(root: ObjectStore) -> Iterator[ObjectMeta]:
-    yield from root.list(f"{OBJECTS}/")
-    yield from root.list(f"{TREES}/")
-    yield from root.list(f"{DERIVED}/")
-    yield from (meta for meta in root.list(f"{LISTS}/") if _LIST.fullmatch(meta.key))
-    for path, format in claimed(root):
-        rules = dataset_format(format)
-        for meta in root.list(f"{path}/"):
-            key = meta.key[len(path) + 1 :]
-            if rules.key_class(key) is KeyClass.UNIQUE and rules.collectable(key):
-                yield meta
-
-
-def _is_own(root: ObjectStore, meta: ObjectMeta) -> bool:
-    """Return whether this lake may have written an object in its folders.
-
-    A lakeFS server may have a repository at the same location.
-    """
-    if meta.key.startswith(f"{OBJECTS}/"):
-        return digest_of(meta.key) is not None
-    if not meta.key.startswith(f"{TREES}/"):
-        return True
-    if not _RANGE.fullmatch(meta.key):
-        return False
-    try:
-        return "file_id" in read_properties(root, meta.key, meta.size)  # which lakeFS does not write
-    except (NotFound, CorruptTable):
-        return False
 
 
 def _announce(
@@ -342,37 +277,3 @@ def _renewed(root: ObjectStore, list_key: str) -> set[str]:
     except NotFound:
         return set()
     return {meta.key for meta in root.list(f"{OBJECTS}/") if meta.last_modified > listed}
-
-
-def _reap(repository: Repository) -> None:
-    """Mark sessions past their time as expired.
-
-    Ended sessions and collections are removed from the journal once no open session can be older than them. A session
-    that another generation may follow is known as long as its commit.
-    """
-
-    def plan(state: State) -> Sequence[Action]:
-        refs, now = RefsState(state), repository.clock()
-        actions: list[Action] = []
-        for record in refs.sessions():
-            if record.state in (OPEN, FAILED):
-                if now >= record.expires:
-                    actions.append(Update(record.key, replace(record, state=EXPIRED).to_json()))
-            elif record.is_published or now - record.opened > REPLACEABLE:
-                if is_replaceable(refs, record, now):
-                    continue
-                batches = refs.state.under(f"{BATCHES}{record.id}/")
-                gone = batches[: max(0, _MOST_BATCHES - len(actions))]
-                actions += [Delete(key) for key in gone]
-                is_known = record.renews and record.commit is not None and refs.has_commit(record.commit)
-                if now - record.opened > REPLACEABLE and len(gone) == len(batches) and not is_known:
-                    actions.append(Delete(record.key))
-        for id, value in refs.under(PREFIX).items():
-            if "done" in value and now - instant_of(f"{PREFIX}{id}", value, "done") > MIN_AGE:
-                actions.append(Delete(f"{PREFIX}{id}"))
-        return actions
-
-    before = repository.refs().under(PREFIX)
-    repository.journal.append(plan)
-    after = repository.refs().under(PREFIX)
-    repository.root.delete([value["list"] for id, value in before.items() if id not in after])
