@@ -13,7 +13,7 @@ import pytest
 
 from lake_core import Lake
 from lake_core.graveler import AddressType, Entry
-from lake_core.lake.gc import collect
+from lake_core.lake.gc import candidates
 from lake_core.lake.state.content import OBJECTS, address_of, new_item
 from lake_core.pool import PoolLake
 from lake_core.store import FolderStore, ObjectStore, open_store
@@ -84,7 +84,7 @@ def test_a_session_that_processes_share(s3_url: str, s3_options: Options) -> Non
 @pytest.mark.extended
 def test_garbage_goes_by_the_lakes_clock(s3_url: str, s3_options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     # The store's own clock cannot be moved: what was written just now is old to a lake whose clock is two months ahead.
-    monkeypatch.setattr(collect, "_UNDER_WAY", dt.timedelta(0))
+    monkeypatch.setattr(candidates, "_UNDER_WAY", dt.timedelta(0))
     time = ManualClock(dt.datetime.now(dt.UTC))
     lake = Lake.create(s3_url, storage_options=s3_options, clock=time)
     create_tables(lake, "t/a")
