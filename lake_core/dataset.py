@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
@@ -550,3 +551,12 @@ def dataset_format(name: str) -> DatasetFormat:
             f"the format {name!r} needs the package {error.name}, which is not installed: "
             "install the format's package with its extras"
         ) from error
+
+
+def stored_format(folder: ObjectStore) -> str | None:
+    """Return the format of the dataset in a folder outside of a lake, or None if no installed format finds one."""
+    for name in format_releases():
+        with suppress(UnknownFormat):  # its package is not installed, so nothing here has stored it
+            if dataset_format(name).exists(folder):
+                return name
+    return None

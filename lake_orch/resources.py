@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from dagster import ConfigurableResource, DagsterInstance, DagsterRun, InitResourceContext
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
-from lake_core.dataset import UnknownFormat, dataset_format, format_releases
+from lake_core.dataset import dataset_format, stored_format
 from lake_core.delta.errors import TableNotFound
 from lake_core.errors import InvalidUrl, LakeError
 from lake_core.lake import Lake
@@ -375,11 +375,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             record = state.datasets().get(path)
             return None if record is None else record.format
         with suppress(InvalidUrl):  # a file is there
-            folder = open_store(self.url(path), storage_options=self.options() or None)
-            for name in format_releases():
-                with suppress(UnknownFormat):  # its package is not installed, so nothing here has stored it
-                    if dataset_format(name).exists(folder):
-                        return name
+            return stored_format(open_store(self.url(path), storage_options=self.options() or None))
         return None
 
     def read_table(

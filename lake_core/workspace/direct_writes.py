@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from lake_core.dataset import UnknownFormat, dataset_format, format_releases
+from lake_core.dataset import dataset_format, stored_format
 from lake_core.lake.errors import DatasetExists, DatasetNotFound
 from lake_core.store import ObjectStore, open_store
 from lake_core.workspace.workspace import Receipt, Workspace
@@ -31,10 +30,9 @@ class DirectWrites(Workspace):
         # Most new datasets are in new folders, for which the other formats need not be imported.
         is_new = next(iter(folder.list()), None) is None
         if not is_new and not wanted.exists(folder):
-            for other in format_releases():
-                with suppress(UnknownFormat):  # its package is not installed
-                    if dataset_format(other).exists(folder):
-                        raise DatasetExists(f"{self.url(path)} holds a dataset of the format {other}: use another path")
+            other = stored_format(folder)
+            if other is not None:
+                raise DatasetExists(f"{self.url(path)} holds a dataset of the format {other}: use another path")
         return wanted.create(folder, *args, clock=None, exist_ok=True, **options)
 
     def after(self, path: str, format: str) -> Any:

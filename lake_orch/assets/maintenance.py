@@ -171,6 +171,16 @@ def retention_of(target: Any, default: str) -> timedelta:
         raise InvalidDefinition(f"{error} (of {target.path})") from None
 
 
+def at_most(name: str) -> Callable[[Any, Any], Finding]:
+    """Return the check that a measured number is not above the limit of the same name. None counts as 0."""
+
+    def find(health: Any, limits: Any) -> Finding:
+        value, limit = getattr(health, name) or 0, getattr(limits, name)
+        return Finding(value <= limit, value, limit)
+
+    return find
+
+
 def check_least(target: Any, setting: str, least: int) -> None:
     """Raise InvalidDefinition unless a setting is a whole number of at least `least`."""
     value: object = getattr(target, setting)

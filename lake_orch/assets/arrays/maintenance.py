@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from lake_core.lake.errors import DatasetNotFound
 from lake_orch.assets.arrays.settings import SNAPSHOT
 from lake_orch.assets.maintenance import (
-    Finding,
     HealthCheck,
     Maintenance,
     TaskContext,
+    at_most,
     check_least,
     retention_of,
     rewrite_in_lake,
@@ -153,11 +153,6 @@ def _check(target: Any) -> None:
     check_least(target, "max_mergeable_manifests", 1)
 
 
-def _snapshots(health: ArrayHealth, limits: Any) -> Finding:
-    snapshots = health.snapshots or 0
-    return Finding(snapshots <= limits.snapshots, snapshots, limits.snapshots)
-
-
 ARRAYS = Maintenance(
     datasets="arrays",
     kind="icechunk",
@@ -171,11 +166,7 @@ ARRAYS = Maintenance(
             "mergeable_manifests",
             "run manifest_rewrite",
             lambda limits, _: f"Manifests that could be merged with others. Warns above {limits.mergeable_manifests:,}",
-            lambda health, limits: Finding(
-                health.mergeable_manifests <= limits.mergeable_manifests,
-                health.mergeable_manifests,
-                limits.mergeable_manifests,
-            ),
+            at_most("mergeable_manifests"),
         ),
         HealthCheck(
             "snapshots",
@@ -184,7 +175,7 @@ ARRAYS = Maintenance(
                 "Snapshots that are stored; none are counted in a lake, which keeps its history. "
                 f"Warns above {limits.snapshots:,}"
             ),
-            _snapshots,
+            at_most("snapshots"),
         ),
     ),
     description="What the arrays {path} need, measured from their newest snapshot.",

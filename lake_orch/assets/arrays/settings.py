@@ -44,11 +44,8 @@ SNAPSHOT = "lake/snapshot"
 
 NAMES = MetadataNames(
     "arrays",
-    output=(
-        *(MODE, *OF_OUTPUTS, "lake/encoding", "lake/dims", "lake/append_dim", "lake/coordinates"),
-        "lake/preview_image",
-    ),
-    input=("lake/sel", "lake/chunks", REF, "lake/snapshot", TIMESTAMP),
+    output=(MODE, *OF_OUTPUTS, ENCODING, DIMENSIONS, APPEND_DIM, COORDINATES, PREVIEW_IMAGE),
+    input=(SELECTION, CHUNKS, REF, SNAPSHOT, TIMESTAMP),
     without_prefix=(COLUMNS,),
 )
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from lake_core.pool.errors import DeleteConflict
 from lake_orch.assets.maintenance import (
-    Finding,
     HealthCheck,
     Maintenance,
     TaskContext,
+    at_most,
     check_least,
     retention_of,
     rewrite_in_lake,
@@ -151,11 +151,7 @@ POOLS = Maintenance(
                 "Data objects that overlap, or small neighbors, which could be merged. "
                 f"Warns above {limits.mergeable_objects:,}"
             ),
-            lambda health, limits: Finding(
-                health.mergeable_objects <= limits.mergeable_objects,
-                health.mergeable_objects,
-                limits.mergeable_objects,
-            ),
+            at_most("mergeable_objects"),
         ),
     ),
     description="What the pool {path} needs, measured only from its last commit.",

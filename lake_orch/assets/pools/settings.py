@@ -40,8 +40,8 @@ POOL_COMMIT = "lake/pool_commit"
 
 NAMES = MetadataNames(
     "pools",
-    output=(MODE, *OF_OUTPUTS, "lake/key", "lake/order", "lake/threshold", "lake/times", "lake/preview_rows"),
-    input=("lake/shape", "lake/start", "lake/stop", "lake/since", REF, "lake/pool_commit"),
+    output=(MODE, *OF_OUTPUTS, KEY, ORDER, THRESHOLD, TIMES, PREVIEW_ROWS),
+    input=(SHAPE, START, STOP, SINCE, REF, POOL_COMMIT),
     without_prefix=(COLUMNS,),
 )
 

@@ -12,7 +12,7 @@ from lake_core.delta import DeltaTable
 from lake_core.delta.operations.vacuum import VacuumResult
 from lake_core.delta.result import OperationResult
 from lake_core.readable import readable_bytes
-from lake_orch.assets.maintenance import Finding, HealthCheck, Maintenance, TaskContext, rewrite_in_lake
+from lake_orch.assets.maintenance import Finding, HealthCheck, Maintenance, TaskContext, at_most, rewrite_in_lake
 from lake_orch.assets.tables.health import TableHealth, table_health
 from lake_orch.tags import VERSION
 from lake_pipes.metadata import COMMIT
@@ -180,14 +180,6 @@ def _coverage(health: TableHealth, limits: Any) -> Finding:
     return Finding(coverage >= limits.statistics_coverage, coverage, limits.statistics_coverage)
 
 
-def _at_most(name: str) -> Any:
-    def find(health: TableHealth, limits: Any) -> Finding:
-        value, limit = getattr(health, name), getattr(limits, name)
-        return Finding(value <= limit, value, limit)
-
-    return find
-
-
 TABLES = Maintenance(
     datasets="tables",
     kind="deltalake",
@@ -222,13 +214,13 @@ TABLES = Maintenance(
             "tombstones",
             "set a shorter retention of removed files",
             lambda limits, _: f"Removed files that the log still lists. Warns above {limits.tombstones:,}",
-            _at_most("tombstones"),
+            at_most("tombstones"),
         ),
         HealthCheck(
             "log_length",
             "run log_cleanup",
             lambda limits, _: f"Commits in the log. Warns above {limits.log_length:,}",
-            _at_most("log_length"),
+            at_most("log_length"),
         ),
         HealthCheck(
             "uncheckpointed_commits",
@@ -237,7 +229,7 @@ TABLES = Maintenance(
                 "Commits since the last checkpoint, which every reader replays. "
                 f"Warns above {limits.uncheckpointed_commits:,}"
             ),
-            _at_most("uncheckpointed_commits"),
+            at_most("uncheckpointed_commits"),
         ),
         HealthCheck(
             "statistics_coverage",

@@ -60,11 +60,10 @@ CLUSTER_PROPERTY = "lake.clusterBy"
 NAMES = MetadataNames(
     "tables",
     output=(
-        *(MODE, "lake/schema_mode", "lake/naive_timestamps", *OF_OUTPUTS, "lake/merge", "lake/replace_where"),
-        *("lake/partition_by", "lake/cluster_by", "lake/properties", "lake/constraints", "lake/generated"),
-        *("lake/schema", "lake/preview_rows"),
+        *(MODE, SCHEMA_MODE, NAIVE_TIMESTAMPS, *OF_OUTPUTS, MERGE, REPLACE_WHERE),
+        *(PARTITION_BY, CLUSTER_BY, PROPERTIES, CONSTRAINTS, GENERATED, SCHEMA, PREVIEW_ROWS),
     ),
-    input=("lake/where", REF, "lake/version", TIMESTAMP),
+    input=(WHERE, REF, VERSION, TIMESTAMP),
     without_prefix=(COLUMNS,),
 )
 
