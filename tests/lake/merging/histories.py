@@ -348,16 +348,18 @@ class Beside:
         return True
 
     def _brought_copies(self, name: str, operation: Operation) -> bool:
-        """Return whether a pick brought marked writes that the picked commit had left out, as its branch had copies.
+        """Return whether a pick brought marked writes of which the branch it picked from had copies before.
 
-        To the model, these are no writes of that commit. To a lake, they are, as it does not know which they were.
+        To the model, these are no writes of that commit. To a lake, they are: it does not know which ones the commit had
+        left out, and a commit that made other writes as well comes as a whole.
         """
         if not isinstance(operation, tuple) or operation[0] != "pick":
             return False
-        picked = self.lake.log(self.ref(operation[1]), limit=1)[0]
-        if picked.metadata.get("lake:left-out", "[]") == "[]":
-            return False
         head, other = self.branches[name][-1], self.branches[operation[1]][-1]
+        picked = self.lake.log(self.ref(operation[1]), limit=1)[0]
+        is_with_marked = any(id[-1] == "and" for id in other.new())
+        if not is_with_marked and picked.metadata.get("lake:left-out", "[]") == "[]":
+            return False
         new = {*other.new(), *(id for id in other.reached if id[0] == "marker")}
         for version in (version for versions in self.branches.values() for version in versions):
             copies = Version({**other.reached, **version.reached})

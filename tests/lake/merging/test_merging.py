@@ -141,6 +141,7 @@ KNOWN = (
     "b: put1; a: put1; a: squash b; b: revert; b: merge a",
     "b: drop; b: put0; a: drop; b: revert; a: merge b",
     "a: append; a: compact; c: mark; b: upsert; a: revert; c: squash a; b: squash c; a: pick b; c: append; a: revert",
+    "c: both; a: mark; c: squash a; a: merge c; b: pick a",
 )
 """Histories in which simpler rules lost rows, doubled them or brought undone ones back."""
 
@@ -149,3 +150,13 @@ KNOWN = (
 def test_histories_that_simpler_rules_got_wrong(dataset: Dataset, text: str) -> None:
     steps = [step for step in read(text) if step[1] in _everything(dataset) or isinstance(step[1], tuple)]
     walk(lambda: Beside(dataset, "abc"), steps)
+
+
+def test_a_picked_commit_comes_whole_and_later_merges_do_not_double_its_marked_rows(dataset: Dataset) -> None:
+    beside = Beside(dataset, "abc")
+    for name, operation in read("c: both; a: mark; c: squash a; a: merge c"):
+        assert beside.step(name, operation)
+    beside.lake.cherry_pick("main", onto="b")
+    picked = dataset.rows(beside.lake, "b")
+    beside.lake.merge("main", into="b")
+    assert (picked, dataset.rows(beside.lake, "b")) == (dataset.rows(beside.lake, "main"),) * 2
