@@ -25,6 +25,26 @@ def rows(start, count):
 """
 
 
+_SYNCED = """
+import os, tempfile
+folder = tempfile.mkdtemp(dir={folder!r})
+def put(name):
+    file = os.open(f"{{folder}}/new", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    os.write(file, bytes(1000))
+    os.fsync(file)
+    os.close(file)
+    os.rename(f"{{folder}}/new", f"{{folder}}/{{name}}")
+    entries = os.open(folder, os.O_RDONLY)
+    os.fsync(entries)
+    os.close(entries)
+"""
+
+
+def _synced_files(folder: str, count: int, result: int) -> Program:
+    """Return the floor of what is on disk when it returns: files of 1 kB, each synced, and its folder too."""
+    return Program(_SYNCED.format(folder=folder), f"for number in range({count}): put(number)\nresult = {result}")
+
+
 def scans(folder: str, rounds: int, count: int) -> None:
     """Read one large file, and twenty: all rows, a range, one row, and rows that are scattered over all files."""
     one, twenty = f"{folder}/one", f"{folder}/twenty"
@@ -90,6 +110,8 @@ def small_files(folder: str, rounds: int) -> None:
         "deltalake.write_deltalake(folder, data, partition_by=['part'])\nresult = deltalake.DeltaTable(folder).count()",
     )
     compare("append of 1M rows into 1,000 partitions", ours, theirs, rounds=rounds)
+    floor = _synced_files(folder, 1001, 1_000_000)
+    compare("append of 1M rows into 1,000 partitions", ours, floor, rounds=rounds, peer="synced files", memory=False)
     small = f"{folder}/small"
     _run(
         f"""
@@ -192,6 +214,8 @@ def publishes(folder: str, rounds: int) -> None:
         one + "t = DeltaTable(folder + '/plain/t0')", "for _ in range(200): t.append(data)\nresult = t.version"
     )
     compare("200 publishes of one table", ours, theirs, rounds=rounds, peer="plain table")
+    floor = _synced_files(folder, 200 * 6, 200)
+    compare("200 publishes of one table", ours, floor, rounds=rounds, peer="synced files", memory=False)
     ours = Program(
         hundred,
         "with lake.session() as session:\n    for number in range(100): session.delta(f't{number}').append(data)\n"
@@ -203,6 +227,8 @@ def publishes(folder: str, rounds: int) -> None:
         "result = 100",
     )
     compare("a session of 100 tables, published", ours, theirs, rounds=rounds)
+    floor = _synced_files(folder, 4 * 100 + 3, 100)
+    compare("a session of 100 tables, published", ours, floor, rounds=rounds, peer="synced files", memory=False)
     eight = _PUBLISHES.format(folder=folder, tables=8)
     ours, theirs = (
         Program(eight + _WRITERS.format(writer=_WRITER, kind=kind), _RELEASE) for kind in ("lake", "deltalake")
