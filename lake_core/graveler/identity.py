@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -44,10 +45,13 @@ def file_id(records: Iterable[tuple[bytes, bytes, bytes]]) -> str:
 
 def file_id_of(identities: Iterable[tuple[bytes, bytes]]) -> str:
     """Return the same as `file_id`, for (key, identity)."""
-    whole = sha256()
-    for key, identity in identities:
-        whole.update(sha256(sha256(key).digest() + sha256(identity).digest()).digest())
-    return whole.hexdigest()
+    return sha256(b"".join([_record_id(key, identity) for key, identity in identities])).hexdigest()
+
+
+@lru_cache(maxsize=16384)
+def _record_id(key: bytes, identity: bytes) -> bytes:
+    """Return h(h(key) || h(identity)). A range that is written again has nearly all of its records once more."""
+    return sha256(sha256(key).digest() + sha256(identity).digest()).digest()
 
 
 def entry_identity(size: int, etag: str, metadata: Mapping[str, str], content_type: str) -> bytes:
