@@ -161,6 +161,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *_LANE,
         *("lake_orch.environment", "lake_orch._dagster", "lake_pipes", "lake_core.version"),
     ),
+    "lake_orch.airflow": (*_ALL_OF_CORE, *_LANE_FOUNDATION, *_LANE, "lake_pipes"),
     "lake_orch.resources": (*_ALL_OF_CORE, *_BELOW_RESOURCES),
     "lake_orch.io_managers": _ABOVE_RESOURCES,
     "lake_orch.jobs": _ABOVE_RESOURCES,
@@ -187,7 +188,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 """What each layer may import of ours, besides itself."""
 
 _OF_DAGSTER = tuple(
-    layer for layer in MAY_IMPORT if layer.startswith("lake_orch.") and layer not in (*_LANE, *_LANE_FOUNDATION)
+    layer
+    for layer in MAY_IMPORT
+    if layer.startswith("lake_orch.") and layer not in (*_LANE, *_LANE_FOUNDATION, "lake_orch.airflow")
 )
 
 THIRD_PARTY_OF: dict[str, tuple[str, ...]] = {
@@ -196,6 +199,7 @@ THIRD_PARTY_OF: dict[str, tuple[str, ...]] = {
         *("lake_orch.components", "lake_orch.dagster", "example_pipelines"),
     ),
     "dagster": (*_OF_DAGSTER, "example_pipelines"),
+    "airflow": ("lake_orch.airflow",),
 }
 """Heavy libraries, and the only layers that may import them: those whose names begin so."""
 

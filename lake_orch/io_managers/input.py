@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dagster import InputContext
 
+from lake_orch.assets.annotation import type_of_each, type_of_element, without_none
 from lake_orch.assets.asset_format import AssetInput
 from lake_orch.dagster.metadata import plain_metadata
 from lake_orch.dagster.partitions import partitions_of
 from lake_orch.dagster.runs.attempt import run_of
 from lake_orch.dagster.runs.upstream import check_published
 from lake_orch.errors import InvalidDefinition
-from lake_orch.io_managers.annotation import type_of_each, type_of_element, without_none
 from lake_orch.io_managers.output import output_path, upstream_output
 from lake_orch.location import table_path
 from lake_orch.resources import LakeResource

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from lake_core.dataset import UnknownFormat
 from lake_core.lake.errors import RefNotFound
+from lake_orch.assets.annotation import type_of_each
 from lake_orch.assets.asset_format import (
     FORMAT,
     AssetFormat,
@@ -23,7 +24,6 @@ from lake_orch.dagster.runs.attempt import RunOfStep
 from lake_orch.dagster.step.type_handlers import HasTypeHandlers
 from lake_orch.definition_metadata import REF, read_choice
 from lake_orch.errors import InvalidDefinition, UnsupportedData
-from lake_orch.io_managers.annotation import type_of_each
 from lake_orch.io_managers.asset import AssetIOManager
 from lake_orch.location import table_path
 from lake_orch.resources import SparkResource

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dagster import OutputContext
 
-from lake_orch.io_managers.annotation import without_none
+from lake_orch.assets.annotation import without_none
 from lake_orch.io_managers.output import producer_name
 from lake_orch.resources import has_written
 

@@ -92,6 +92,7 @@ class Run:
         """
         self._check_known()
         for is_last in _tries():
+            self.states.look()
             self._check_running(attempt)
             try:
                 session = self.open()
@@ -142,10 +143,11 @@ class Run:
             BatchesGone: The run is too long ago.
         """
         self._check_known()
-        check_finished(self.name, self.states.unfinished())
         left_out: set[str] = set()
         replaced: set[str] = set()
         for is_last in _tries():
+            self.states.look()
+            check_finished(self.name, self.states.unfinished())
             self._check_not_lost()
             record = self.session
             if record is None:
@@ -169,6 +171,7 @@ class Run:
         A session with writes is failed: it can be read, and goes on once a task of the run begins again, or `publish`.
         An orchestrator must not call a run a success that is `unpublished`.
         """
+        self.states.look()
         record = self.session
         if record is None:
             return "nothing"

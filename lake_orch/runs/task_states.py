@@ -30,6 +30,9 @@ class TryState(Enum):
 class TaskStates(Protocol):
     """The tasks of a run, as the orchestrator knows them when it is asked."""
 
+    def look(self) -> None:
+        """Ask the orchestrator again. Until then, answers may be those that it has given before."""
+
     def of(self, attempt: TaskAttempt) -> TryState:
         """Return the state of a try at a task. Tasks that are not the orchestrator's have succeeded."""
 

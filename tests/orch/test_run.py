@@ -46,6 +46,9 @@ class Tries:
             meanwhile()
         return state if is_last and state is not None else TryState.GONE
 
+    def look(self) -> None:
+        pass
+
     def unfinished(self) -> Collection[str]:
         return [task for task, (_, state) in self.last.items() if state is not TryState.SUCCEEDED]
 

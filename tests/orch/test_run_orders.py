@@ -96,6 +96,9 @@ class Orchestrator:
             State.FAILED: TryState.FAILED,
         }.get(task.state, TryState.GONE)
 
+    def look(self) -> None:
+        pass
+
     def unfinished(self) -> Collection[str]:
         return [task.name for task in self.tasks.values() if task.state not in (State.SUCCESS, State.SKIPPED)]
 

@@ -50,6 +50,11 @@ class StepStates:
     """The steps of the runs that wrote into a session."""
 
     def __init__(self, instance: DagsterInstance, session: str) -> None:
+        self._instance, self._session = instance, session
+        self.look()
+
+    def look(self) -> None:
+        """Read the plans and event logs of the runs."""
         self._epochs: list[int] = []
         """The epoch of each run, in the order of the runs."""
         self._steps: dict[str, list[_Execution]] = {}
@@ -58,11 +63,11 @@ class StepStates:
         """The outputs of steps, but for those that their own code writes."""
         self._used: set[tuple[str, str]] = set()
         """The outputs that steps have begun with. Dagster keeps them even if a later try does not yield them again."""
-        for run in runs_of(instance, session):
+        for run in runs_of(self._instance, self._session):
             session_of_run = from_tags(run)
             if session_of_run is not None:
                 self._epochs.append(session_of_run.epoch)
-                self._add(instance, run, len(self._epochs) - 1)
+                self._add(self._instance, run, len(self._epochs) - 1)
 
     def _add(self, instance: DagsterInstance, run: DagsterRun, number: int) -> None:
         """Take the steps of the next run into account."""

@@ -1,0 +1,61 @@
+"""The arguments of tasks: references to datasets, which are loaded as the parameters are annotated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from lake_orch.airflow.dataset import LakeDataset, dataset_class
+from lake_orch.airflow.reading import load_dataset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_REFERENCE = frozenset({"lake", "format", "path", "session", "commit", "rows"})
+"""The keys of the XCom of a task that returned into a dataset."""
+
+
+def reference(dataset: LakeDataset, session: str | None, commit: str | None, rows: int | None) -> dict[str, Any]:
+    """Return the XCom of a task that returned into a dataset: a reference to it, and none of its rows."""
+    return {
+        "lake": dataset.connection,
+        "format": dataset.format,
+        "path": dataset.path,
+        "session": session,
+        "commit": commit,
+        "rows": rows,
+    }
+
+
+def loaded_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a task's function, with each dataset loaded as its parameter is annotated.
+
+    A parameter without an annotation gets the reference itself, and one that is annotated as a dataset, such as
+    `LakeTable`, gets that.
+    """
+    hints = get_type_hints(function)
+    return {name: _loaded(name, value, hints.get(name)) for name, value in arguments.items()}
+
+
+def _loaded(name: str, value: object, annotation: object) -> Any:
+    dataset = _dataset_of(value)
+    if dataset is None or annotation is None or annotation is dict:
+        return value
+    if isinstance(annotation, type) and issubclass(annotation, LakeDataset):
+        return dataset
+    return load_dataset(dataset, annotation, {}, subject=f"parameter {name!r}")
+
+
+def _dataset_of(value: object) -> LakeDataset | None:
+    """Return the dataset that a value names: itself, the XCom of one task, or those of all instances of one."""
+    if isinstance(value, LakeDataset):
+        return value
+    if isinstance(value, dict) and value.keys() == _REFERENCE:
+        return _referenced(value)
+    if isinstance(value, (str, bytes, dict)) or not hasattr(value, "__iter__") or not hasattr(value, "__len__"):
+        return None
+    datasets = {_dataset_of(each) for each in value} if len(value) else set()
+    return datasets.pop() if len(datasets) == 1 else None
+
+
+def _referenced(xcom: Mapping[str, Any]) -> LakeDataset:
+    return dataset_class(xcom["format"])(xcom["path"], connection=xcom["lake"])

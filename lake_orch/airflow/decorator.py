@@ -1,0 +1,108 @@
+"""`@task.lake`: a task that returns into a dataset, and loads its arguments from datasets."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.providers.standard.operators.python import PythonOperator
+from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_decorator_factory
+from airflow.sdk.definitions.asset import AssetAlias
+
+from lake_orch.airflow.dataset import DataInterval, LakeDataset
+from lake_orch.airflow.links import CommitLink, SessionLink
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class LakeDecoratedOperator(DecoratedOperator, PythonOperator):
+    """Writes what a function returns into a dataset of the session of its group, or publishes it by itself."""
+
+    template_fields: Sequence[str] = (*PythonOperator.template_fields, "slice")
+    custom_operator_name: ClassVar[str] = "@task.lake"
+    operator_extra_links = (CommitLink(), SessionLink())
+    op_args: Collection[Any]
+    op_kwargs: Mapping[str, Any]
+
+    def __init__(
+        self,
+        *,
+        python_callable: Callable[..., Any],
+        op_args: Collection[Any] | None = None,
+        op_kwargs: Mapping[str, Any] | None = None,
+        into: LakeDataset | None = None,
+        slice: str | DataInterval | None = None,
+        mode: str | None = None,
+        keys: Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Make a task of a function.
+
+        Args:
+            python_callable: The function.
+            op_args: Its arguments.
+            op_kwargs: Its arguments by name.
+            into: The dataset into which it returns. Without one, its value is an XCom, as of any task.
+            slice: The part of the dataset that it replaces: Spark SQL on the columns of a table, or a `DataInterval`.
+            mode: How it writes, such as `append`. By default it replaces the dataset, or the slice.
+            keys: The columns by which rows match, for the mode `merge` of a table.
+            kwargs: Options of the operator.
+        """
+        if into is not None and "outlets" not in kwargs:
+            kwargs["outlets"] = [AssetAlias(alias_of(into))]
+        super().__init__(
+            kwargs_to_upstream={"python_callable": python_callable, "op_args": op_args, "op_kwargs": op_kwargs},
+            python_callable=python_callable,
+            op_args=op_args,
+            op_kwargs=op_kwargs,
+            **kwargs,
+        )
+        self.into, self.slice, self.mode, self.keys = into, slice, mode, keys
+
+    def execute(self, context: Context) -> Any:
+        """Load the arguments, call the function, and write what it returns."""
+        from lake_orch.airflow.errors import without_retry
+
+        with without_retry():
+            return super().execute(context)
+
+    def execute_callable(self) -> Any:
+        """Call the function with its arguments, and return a reference to what was written."""
+        from lake_orch.airflow.arguments import loaded_arguments
+        from lake_orch.airflow.writing import LakeWrite
+
+        if self.into is None:
+            self._load(loaded_arguments)
+            return super().execute_callable()
+        write = LakeWrite.begin(self.into, self.slice, self.mode, self.keys)
+
+        def call() -> Any:
+            self._load(loaded_arguments)
+            return super(LakeDecoratedOperator, self).execute_callable()
+
+        return write.run_with(call)
+
+    def _load(self, load: Callable[[Callable[..., Any], Mapping[str, Any]], dict[str, Any]]) -> None:
+        bound = inspect.signature(self.python_callable).bind_partial(*self.op_args, **self.op_kwargs)
+        bound.arguments = load(self.python_callable, bound.arguments)
+        self.op_args, self.op_kwargs = bound.args, bound.kwargs
+
+
+def alias_of(dataset: LakeDataset) -> str:
+    """Return the name of the alias under which a task that publishes by itself has its event."""
+    return f"lake {dataset.connection} {dataset.path}"
+
+
+def lake_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:
+    """Make a function a task that returns into a dataset: `@task.lake(into=…, slice=…, mode=…, keys=…)`.
+
+    Its parameters load datasets as they are annotated. What it takes is what `LakeDecoratedOperator` takes.
+    """
+    return task_decorator_factory(
+        python_callable=python_callable,
+        multiple_outputs=False,
+        decorated_operator_class=LakeDecoratedOperator,
+        **kwargs,
+    )

@@ -1,0 +1,115 @@
+"""The connection of a lake: its root, its branch and the options of its store."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseHook
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lake_core.lake import Lake
+
+DEFAULT_CONNECTION = "lake_default"
+DEFAULT_BRANCH = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class LakePlace:
+    """The place that a connection names."""
+
+    root: str
+    branch: str = DEFAULT_BRANCH
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Options of the store, secrets among them."""
+
+
+class LakeHook(BaseHook):
+    """Opens the lake of a connection of the type `lake`.
+
+    The connection's host is the root of the lake, such as `s3://bucket/lake` or a folder. Its extra may have a
+    `branch` and `storage_options`. Its password may have further storage options as JSON, which are secret. Where a
+    form has no such fields, the extra may have the `root` as well.
+    """
+
+    conn_name_attr: ClassVar[str] = "lake_conn_id"
+    default_conn_name: ClassVar[str] = DEFAULT_CONNECTION
+    conn_type: ClassVar[str] = "lake"
+    hook_name: ClassVar[str] = "Lake"
+
+    def __init__(self, lake_conn_id: str = DEFAULT_CONNECTION, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.lake_conn_id = lake_conn_id
+
+    def place(self) -> LakePlace:
+        """Return the place of the lake.
+
+        Raises:
+            InvalidDefinition: The connection names no root, or its options are not JSON.
+        """
+        from lake_orch.errors import InvalidDefinition
+
+        connection = self.get_connection(self.lake_conn_id)
+        extra = connection.extra_dejson
+        root = connection.host or extra.get("root")
+        if not root:
+            raise InvalidDefinition(
+                f"the connection {self.lake_conn_id!r} names no lake: give it the root as its host, such as "
+                "s3://bucket/lake"
+            )
+        options = extra.get("storage_options") or {}
+        try:
+            secret = json.loads(connection.password) if connection.password else {}
+        except ValueError:
+            secret = None
+        if not isinstance(options, dict) or not isinstance(secret, dict):
+            raise InvalidDefinition(
+                f"the storage options of the connection {self.lake_conn_id!r} are no JSON object: use one, such as "
+                '{"region": "eu-central-1"}'
+            )
+        return LakePlace(str(root), str(extra.get("branch") or DEFAULT_BRANCH), {**options, **secret})
+
+    def open(self) -> Lake:
+        """Open the lake.
+
+        Raises:
+            NotALake: There is none at the root: `lake init` makes one.
+            InvalidDefinition: The connection is not complete.
+        """
+        from lake_core.lake import Lake
+        from lake_orch.errors import NotALake
+
+        place = self.place()
+        options = dict(place.storage_options)
+        if not Lake.exists(place.root, storage_options=options):
+            raise NotALake(
+                f"{place.root}, of the connection {self.lake_conn_id!r}, is not a lake: make it one with "
+                f"`lake init {place.root}`"
+            )
+        return Lake.open(place.root, storage_options=options)
+
+    def get_conn(self) -> Lake:
+        """Open the lake."""
+        return self.open()
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Return whether the lake can be opened and has the branch, and what to do if not."""
+        try:
+            lake, branch = self.open(), self.place().branch
+            if branch not in lake.list_branches():
+                return False, f"the lake has no branch {branch!r}: create it with `lake branch {branch}`"
+        except Exception as error:  # whatever it is, the form is to show it
+            return False, str(error)
+        return True, f"The lake is open at {lake.url}, with {len(lake.list_datasets(branch))} datasets on {branch}"
+
+    @classmethod
+    def get_ui_field_behaviour(cls) -> dict[str, Any]:
+        """Return how the form of a connection shows its fields."""
+        from lake_orch.airflow.provider import get_provider_info
+
+        types: Any = get_provider_info()["connection-types"]
+        behaviour: dict[str, Any] = types[0]["ui-field-behaviour"]
+        return behaviour

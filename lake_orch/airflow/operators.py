@@ -1,0 +1,251 @@
+"""The tasks that a session adds to its group: `open`, `publish` and `close`, and its checks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+from airflow.sdk import BaseOperator, TriggerRule
+from airflow.sdk.definitions.asset import Asset, AssetAlias
+
+from lake_orch.airflow.asset_uri import asset_uri
+from lake_orch.airflow.hook import DEFAULT_BRANCH
+from lake_orch.airflow.links import CommitLink, SessionLink
+from lake_orch.airflow.session_group import CLOSE_TASK, OPEN_TASK, PUBLISH_TASK, SessionGroup, session_of
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from lake_orch.airflow.dataset import LakeDataset
+    from lake_orch.airflow.task_run import TaskRun
+    from lake_orch.runs.run import PublishedRun
+
+PUBLISHED_KEY = "lake_published"
+"""The key of the XCom in which `publish` says what it did."""
+
+
+class SessionOperator(BaseOperator):
+    """The base class of the three tasks that a session adds."""
+
+    operator_extra_links = (CommitLink(), SessionLink())
+    ui_color = "#e8f0fe"
+
+    def link(self, run: TaskRun, commit: str | None = None) -> None:
+        """Link the task to its session and its commit."""
+        record = run.run.session
+        self.session_link = None if record is None else f"{run.lake.url}#session={record.id}"
+        self.commit_link = None if commit is None else f"{run.lake.url}#commit={commit}"
+
+
+class OpenOperator(SessionOperator):
+    """Opens the session of a run, or resumes it, or opens its next generation after it was published."""
+
+    def execute(self, context: Context) -> str:
+        """Open the session, and return its id."""
+        from lake_orch.airflow.errors import without_retry
+        from lake_orch.airflow.task_run import TaskRun
+
+        session = _session(context)
+        with without_retry():
+            run = TaskRun.of_session(session)
+            opened = run.run.open()
+        self.link(run)
+        self.log.info("session %s is open on %s of %s", opened.id, run.branch, run.lake.url)
+        return opened.id
+
+
+class PublishOperator(SessionOperator):
+    """Publishes what the tasks of the group have written, in one commit."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Publish, and return the commit.
+
+        Raises:
+            AirflowSkipException: Nothing was written.
+            AirflowFailException: Tasks of the group have yet to run to their end.
+            Conflict: Others have published what contradicts it.
+        """
+        from lake_core.lake.errors import UnfinishedTasks
+        from lake_orch.airflow.errors import without_retry
+        from lake_orch.airflow.task_run import TaskRun
+
+        session, ti = _session(context), context["ti"]
+        with without_retry():
+            run = TaskRun.of_session(session)
+            try:
+                published = run.run.publish(half_written="leave out")
+            except UnfinishedTasks as error:
+                raise AirflowFailException(f"{error}. Run them, clear them, or mark them as successful") from error
+        told = tell(self, run, published, context)
+        ti.xcom_push(key=PUBLISHED_KEY, value=told)
+        if not told["datasets"]:
+            raise AirflowSkipException("the tasks have written nothing, so nothing was published")
+        return told
+
+
+class CloseOperator(SessionOperator):
+    """Ends the session of a run. It fails the run if something stays unpublished: a run is green only if it is true."""
+
+    def execute(self, context: Context) -> str:
+        """Close the session, and return what became of it.
+
+        Raises:
+            AirflowFailException: Something is not published.
+        """
+        from lake_orch.airflow.errors import without_retry
+        from lake_orch.airflow.task_run import TaskRun
+
+        session, ti = _session(context), context["ti"]
+        publish_id = session.own_id(PUBLISH_TASK)
+        with without_retry():
+            run = TaskRun.of_session(session)
+            told = ti.xcom_pull(task_ids=[publish_id], key=PUBLISHED_KEY)[0]
+            state = _state(ti, publish_id)
+            has_published = told is not None and state in ("success", "skipped")
+            run.run.states.look()
+            unfinished = run.run.states.unfinished()
+            if has_published and session.on_alone == "publish" and not unfinished:
+                # The tasks that were cleared alone, without `publish`, have written since.
+                published = run.run.publish(half_written="leave out")
+                if published is not None and published.published.commit != told["commit"]:
+                    tell(self, run, published, context)
+            reason = f"{publish_id} is {state or 'not run'}"
+            outcome = run.run.close(reason, keep=session.keep_failed_for)
+        self.link(run)
+        if outcome == "published" and not has_published:
+            raise AirflowFailException(f"what was written is published, but {reason}: clear it to finish the run")
+        if outcome == "unpublished" or not has_published:
+            kept = "" if outcome != "unpublished" else _kept(run, session)
+            rest = f"; yet to run: {', '.join(sorted(unfinished)[:5])}" if unfinished else ""
+            raise AirflowFailException(f"the run is not published, as {reason}{rest}{kept}")
+        return outcome
+
+
+class LakeCheckOperator(BaseOperator):
+    """Checks what is staged in a session, before it is published."""
+
+    shallow_copy_attrs = ("python_callable",)
+
+    def __init__(
+        self,
+        *,
+        python_callable: Callable[..., Any],
+        datasets: Sequence[LakeDataset],
+        blocking: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.python_callable, self.datasets, self.blocking = python_callable, list(datasets), blocking
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Call the check, and return whether it passed.
+
+        Raises:
+            AirflowFailException: A blocking check has failed. Nothing is published.
+        """
+        from lake_orch.airflow.arguments import loaded_arguments
+
+        names = list(inspect.signature(self.python_callable).parameters)[: len(self.datasets)]
+        arguments = loaded_arguments(self.python_callable, dict(zip(names, self.datasets, strict=True)))
+        try:
+            passed, reason = self.python_callable(**arguments) is not False, "it returned False"
+        except Exception as error:
+            passed, reason = False, f"{type(error).__name__}: {error}"
+        if passed:
+            return {"passed": True}
+        checked = ", ".join(dataset.path for dataset in self.datasets)
+        if self.blocking:
+            raise AirflowFailException(f"{checked} did not pass ({reason}): nothing is published")
+        self.log.warning("%s did not pass (%s). The check does not block: the run is published", checked, reason)
+        return {"passed": False, "reason": reason}
+
+
+def wire(session: SessionGroup) -> None:
+    """Add the three tasks to a group, around its others."""
+    work = list(session)
+    if not work:
+        raise ValueError(f"the session {session.group_id!r} has no tasks: make them in its block")
+    ids = {task.task_id for task in work}
+    for check in (task for task in work if isinstance(task, LakeCheckOperator)):
+        for task in work:
+            if _into(task) in check.datasets and task is not check:
+                task.set_downstream(check)
+    alias = AssetAlias(f"{session.dag.dag_id}.{session.group_id}")
+    open_task = OpenOperator(task_id=OPEN_TASK)
+    publish = PublishOperator(
+        task_id=PUBLISH_TASK,
+        trigger_rule=TriggerRule.NONE_FAILED,
+        outlets=[alias],
+    )
+    close = CloseOperator(task_id=CLOSE_TASK, retries=0, outlets=[alias])
+    for task in work:
+        # Airflow lets nothing but `all_success` follow a setup. Tasks with another rule open the session themselves.
+        if not task.upstream_task_ids & ids and task.trigger_rule == TriggerRule.ALL_SUCCESS:
+            open_task.set_downstream(task)
+        if not task.downstream_task_ids & ids:
+            task.set_downstream(publish)
+    publish.set_downstream(close)
+    close.as_teardown(setups=[open_task], on_failure_fail_dagrun=True)
+
+
+def tell(operator: SessionOperator, run: TaskRun, published: PublishedRun | None, context: Context) -> dict[str, Any]:
+    """Say what a publish did: in the log, by links, and by an event for each dataset that it changed."""
+    from lake_orch.airflow.events import add_event, changes_of
+
+    if published is None:
+        return {"commit": None, "branch": run.branch, "session": None, "datasets": {}}
+    commit = published.published.commit
+    operator.link(run, commit)
+    assert run.session is not None
+    returned = (_into(task) for task in run.session)
+    files = {dataset.path for dataset in returned if dataset is not None and dataset.format == "files"}
+    changes = changes_of(run, published, files)
+    for change in changes:
+        uri = asset_uri(run.connection, run.session.branch or DEFAULT_BRANCH, change.path)
+        add_event(Asset(name=uri.removeprefix("lake://"), uri=uri), change, context)
+    if changes:
+        shown = ", ".join(change.path for change in changes[:10])
+        operator.log.info("published commit %s on %s: %s", commit[:12], run.branch, shown)
+    if published.left_out:
+        names = [run.run.states.name(task) for task in published.left_out]
+        operator.log.warning("left out, as they did not end or do not count: %s", ", ".join(names))
+    if published.replaced:
+        names = [run.run.states.name(task) for task in published.replaced]
+        operator.log.info("replaced what these tasks had published before: %s", ", ".join(names))
+    return {
+        "commit": commit,
+        "branch": run.branch,
+        "session": published.published.session,
+        "datasets": {change.path: change.extra.get("version") for change in changes},
+    }
+
+
+def _session(context: Context) -> SessionGroup:
+    session = session_of(context)
+    assert session is not None
+    return session
+
+
+def _state(ti: Any, task_id: str) -> str | None:
+    states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task_id], run_ids=[ti.run_id])
+    state: str | None = states.get(ti.run_id, {}).get(task_id)
+    return state
+
+
+def _into(task: Any) -> Any:
+    """Return the dataset into which a task returns, also of a mapped one."""
+    given = getattr(task, "partial_kwargs", None)
+    return given.get("into") if given is not None else getattr(task, "into", None)
+
+
+def _kept(run: TaskRun, session: SessionGroup) -> str:
+    record = run.run.session
+    if record is None:
+        return ""
+    hours = session.keep_failed_for.total_seconds() / 3600
+    return (
+        f". What was written is kept in the session {record.id} for {hours:.0f} hours: read it with "
+        f"`lake ls {record.id}`, and clear the failed tasks to go on"
+    )

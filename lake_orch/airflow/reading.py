@@ -1,0 +1,107 @@
+"""What tasks read: datasets as their session has them, or as they are published."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from airflow.sdk import get_current_context
+
+from lake_core.lake.errors import DatasetNotFound
+from lake_orch.airflow.hook import LakeHook
+from lake_orch.airflow.session_group import session_of
+from lake_orch.airflow.task_run import TaskRun
+from lake_orch.assets.annotation import without_none
+from lake_orch.assets.asset_format import AssetInput, AssetOutput, asset_format
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lake_core.lake import Lake
+
+_WITHOUT_PREFIX = ("columns",)
+
+
+class DescribedDataset(Protocol):
+    """A dataset as a DAG file describes it."""
+
+    @property
+    def format(self) -> str:
+        """Return the name of its format."""
+
+    @property
+    def path(self) -> str:
+        """Return its path below the lake's root."""
+
+    @property
+    def connection(self) -> str:
+        """Return the connection of its lake."""
+
+    @property
+    def branch(self) -> str | None:
+        """Return its branch, or None for that of the session or the connection."""
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return its definition metadata."""
+
+
+def place_of(dataset: DescribedDataset) -> tuple[Lake, str]:
+    """Return the lake of a dataset, and the ref at which the task that is running reads it."""
+    session = session_of(get_current_context())
+    if session is not None and session.connection == dataset.connection and dataset.branch in (None, session.branch):
+        run = TaskRun.of_session(session)
+        return run.lake, run.ref()
+    hook = LakeHook(dataset.connection)
+    return hook.open(), dataset.branch or hook.place().branch
+
+
+def open_dataset(dataset: DescribedDataset) -> Any:
+    """Open a dataset as its format's handle, or the store of files. Raises DatasetNotFound."""
+    lake, ref = place_of(dataset)
+    state = lake.at(ref)
+    return state if dataset.format == "files" else state.open(dataset.path, dataset.format)
+
+
+def load_dataset(
+    dataset: DescribedDataset, annotation: object, settings: Mapping[str, Any], *, subject: str = "the value"
+) -> Any:
+    """Load a dataset as a type.
+
+    Args:
+        dataset: The dataset.
+        annotation: The type.
+        settings: Settings of an input, by name, such as `where`.
+        subject: The name of the value in errors.
+
+    Raises:
+        DatasetNotFound: It does not exist, and the type is not `T | None`.
+        InvalidDefinition: The format has no such setting.
+        UnsupportedData: It cannot be loaded as this type.
+    """
+    wanted, optional = without_none(annotation)
+    metadata = {name if name in _WITHOUT_PREFIX else f"lake/{name}": each for name, each in settings.items()}
+    output = AssetOutput(producer=dataset.path, asset_key=dataset.path.split("/"), metadata=dataset.settings())
+    request = AssetInput(
+        subject=subject,
+        path=dataset.path,
+        settings=metadata,
+        annotation=wanted,
+        declared=wanted,
+        optional=optional,
+        producer=dataset.path,
+        is_external=True,
+        metadata=dataset.settings(),
+        output=output,
+    )
+    format = asset_format(dataset.format, {})
+    format.names.check(metadata, "input", subject)
+    read = format.read(request)
+    lake, ref = place_of(dataset)
+    state = lake.at(read.ref or ref)
+    try:
+        opened = state.open(dataset.path, dataset.format, **read.options) if format.is_dataset else state
+    except DatasetNotFound as error:
+        if optional:
+            return None
+        raise read.absent(str(error)) from None
+    read.start(opened, None)
+    return read.load(opened, None, wanted)

@@ -1,0 +1,146 @@
+"""The session that a task of a run of a DAG writes into, from the context of the task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import get_current_context
+
+from lake_core.lake.refs.session_record import FAILED, OPEN
+from lake_core.lake.session.task_attempt import TaskAttempt
+from lake_core.workspace.session_writes import StagedWrites
+from lake_orch.airflow.hook import LakeHook
+from lake_orch.airflow.session_group import SessionGroup, session_of
+from lake_orch.airflow.task_states import TRY_KEY, OneTaskState, TaskInstanceStates, shown_name, task_name
+from lake_orch.errors import InvalidDefinition
+from lake_orch.runs.run import PublishedRun, Run
+
+if TYPE_CHECKING:
+    from lake_core.lake import Lake
+
+_opened: dict[str, int] = {}
+"""The number of parts that this process has begun, by the token of the try."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRun:
+    """A task of a run, and the session into which it writes: that of its group, or one of its own."""
+
+    ti: Any
+    session: SessionGroup | None
+    """None for a task that publishes by itself."""
+    connection: str
+    branch: str
+    run: Run
+    own: OneTaskState | None = None
+    """The state of a task that publishes by itself."""
+
+    @classmethod
+    def writing_to(cls, path: str, connection: str, branch: str | None) -> TaskRun:
+        """Return the run of the task that is running, for a dataset that it writes.
+
+        Raises:
+            InvalidDefinition: The dataset is in another lake or on another branch than the session of the task.
+        """
+        context = get_current_context()
+        session = session_of(context)
+        if session is None:
+            return cls._of(context, None, connection, branch)
+        if connection != session.connection or branch not in (None, session.branch):
+            raise InvalidDefinition(
+                f"task {context['ti'].task_id} is in the session {session.group_id!r} of the connection "
+                f"{session.connection!r} and the branch {session.branch or 'of the connection'}, and {path} has the "
+                f"connection {connection!r} and the branch {branch or 'of the connection'}: a session publishes one "
+                "branch of one lake, so use two"
+            )
+        return cls.of_session(session)
+
+    @classmethod
+    def of_session(cls, session: SessionGroup) -> TaskRun:
+        """Return the run of the task that is running, for the session of its group."""
+        return cls._of(get_current_context(), session, session.connection, session.branch)
+
+    @classmethod
+    def _of(cls, context: Any, session: SessionGroup | None, connection: str, branch: str | None) -> TaskRun:
+        ti, dag_run = context["ti"], context["dag_run"]
+        hook = LakeHook(connection)
+        branch = branch or hook.place().branch
+        own = None if session is not None else OneTaskState(str(ti.id))
+        parts = ("task", ti.task_id, str(ti.map_index)) if session is None else ("session", session.group_id or "")
+        states = own if session is None else TaskInstanceStates(ti, session.work_ids())
+        assert states is not None
+        lake = hook.open()
+        metadata = {
+            "airflow/dag": ti.dag_id,
+            "airflow/run": ti.run_id,
+            "airflow/session": parts[1],
+            "airflow/connection": connection,
+        }
+        shown = ti.dag_id if session is None else f"{ti.dag_id}.{session.group_id}"
+        # A run that was cleared may have written before its newest start.
+        began = dag_run.start_date if not dag_run.clear_number else min(dag_run.start_date, dag_run.run_after)
+        run = Run(
+            lake,
+            branch,
+            lake.session_name(ti.dag_id, ti.run_id, *parts),
+            states,
+            began,
+            message=f"{shown if session else f'{shown}.{ti.task_id}'} {ti.run_id}",
+            metadata=metadata,
+        )
+        return cls(ti, session, connection, branch, run, own)
+
+    @property
+    def lake(self) -> Lake:
+        """Return the lake."""
+        return self.run.lake
+
+    @property
+    def name(self) -> str:
+        """Return the name of the task in its session."""
+        return task_name(self.ti.task_id, self._map_index)
+
+    @property
+    def shown(self) -> str:
+        """Return how people know the task."""
+        return shown_name(self.ti.task_id, self._map_index)
+
+    @property
+    def _map_index(self) -> int:
+        return -1 if self.ti.map_index is None else int(self.ti.map_index)
+
+    def begin(self) -> StagedWrites:
+        """Begin to write, as the next part of this try. What no longer counts is taken out of the session first.
+
+        Raises:
+            StaleAttempt: The try does not count any longer.
+            Conflict: Others build on what is to be taken out: clear these tasks as well.
+        """
+        token = str(self.ti.id)
+        self.ti.xcom_push(key=TRY_KEY, value={"token": token, "map_index": self._map_index, "try": self.ti.try_number})
+        attempt = TaskAttempt(self.name, int(self.ti.try_number), token, self._next_part(token))
+        writer = self.run.begin(attempt)
+        # Each try writes anew what it replaces. So its writes have a name of their own.
+        name = f"{self.name}{self.ti.dag_id} {self.ti.run_id} {token}"
+        return StagedWrites(self.lake, writer, self.branch, self.lake.url, name)
+
+    def _next_part(self, token: str) -> str:
+        """Return a name for the writes of this process, which no other process of the try has used."""
+        record = self.run.session
+        batches = [] if record is None else self.lake.get_session(record.id).list_batches()
+        ended = sum(batch.is_last for batch in batches if batch.task == self.name and batch.token == token)
+        number = max(ended, _opened.get(token, 0))
+        _opened[token] = number + 1
+        return str(number)
+
+    def publish_own(self) -> PublishedRun | None:
+        """Publish what a task wrote that publishes by itself."""
+        assert self.own is not None
+        self.own.has_written = True
+        return self.run.publish()
+
+    def ref(self) -> str:
+        """Return what the task reads: its session, if something is in it, or else the branch."""
+        record = None if self.session is None else self.run.session
+        return self.branch if record is None or record.state not in (OPEN, FAILED) else record.id

@@ -1,0 +1,150 @@
+"""`TaskInstanceStates`: the `TaskStates` of Airflow, from what a task may ask its supervisor.
+
+Airflow says in which state a task of a run is, but not which try that is. So each try that writes tells its id in an
+XCom, which Airflow deletes when the next try begins: the XCom of a task names its last try.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from lake_orch.runs.task_states import TryState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from lake_core.lake.session.task_attempt import TaskAttempt
+
+TRY_KEY: Final = "lake_try"
+"""The key of the XCom in which a try names itself."""
+
+_PREFIX: Final = "airflow"
+_DONE: Final = ("success", "skipped", "removed")
+_MAPPED: Final = re.compile(r"(.+)_([0-9]+)")
+_STATES: Final = {
+    "success": TryState.SUCCEEDED,
+    "failed": TryState.FAILED,
+    "running": TryState.RUNNING,
+    "deferred": TryState.RUNNING,
+    "up_for_reschedule": TryState.RUNNING,
+    "awaiting_input": TryState.RUNNING,
+    # The task was cleared and waits for its next try, or its try waits for the process in which it goes on. Nobody can
+    # tell these apart, so it may still write.
+    "scheduled": TryState.RUNNING,
+    "queued": TryState.RUNNING,
+}
+"""The states of tries, by those of task instances. In all other states, the task was cleared or skipped, or is tried
+again: its try does not count."""
+
+
+def task_name(task_id: str, map_index: int) -> str:
+    """Return the name of a task instance in a session."""
+    return _PREFIX + json.dumps([task_id, map_index], separators=(",", ":"))
+
+
+def _parsed(name: str | None) -> tuple[str, int] | None:
+    """Return the task id and the map index of a name that `task_name` made, and None for any other."""
+    if name is None or not name.startswith(f"{_PREFIX}["):
+        return None
+    task_id, map_index = json.loads(name.removeprefix(_PREFIX))
+    return task_id, map_index
+
+
+def shown_name(task_id: str, map_index: int) -> str:
+    """Return how people know a task instance."""
+    return task_id if map_index < 0 else f"{task_id}[{map_index}]"
+
+
+class TaskInstanceStates:
+    """The task instances of a run that may write into a session."""
+
+    def __init__(self, ti: Any, task_ids: Collection[str]) -> None:
+        """Ask the supervisor of a task instance about tasks of its run."""
+        self._ti, self._task_ids = ti, sorted(task_ids)
+        self._states: dict[tuple[str, int], str | None] | None = None
+        self._tries: dict[str, Mapping[str, int]] = {}
+
+    def look(self) -> None:
+        """Forget what Airflow has said so far, and ask it again."""
+        self._states = None
+        self._tries.clear()
+
+    def of(self, attempt: TaskAttempt) -> TryState:
+        """Return the state of a try at a task instance."""
+        parsed = _parsed(attempt.task)
+        if parsed is None:
+            return TryState.SUCCEEDED
+        task_id, _ = parsed
+        map_index = self._tries_of(task_id).get(attempt.token)
+        if map_index is None:
+            return TryState.GONE
+        return _STATES.get(self.states().get((task_id, map_index)) or "", TryState.GONE)
+
+    def unfinished(self) -> Collection[str]:
+        """Return the task instances that have neither succeeded nor were skipped."""
+        return [shown_name(*key) for key, state in self.states().items() if state not in _DONE]
+
+    def name(self, task: str) -> str:
+        """Return how people know a task of the session."""
+        parsed = _parsed(task)
+        return task if parsed is None else shown_name(*parsed)
+
+    def states(self) -> Mapping[tuple[str, int], str | None]:
+        """Return the state of each task instance, by task id and map index."""
+        if self._states is None:
+            self._states = self._asked()
+        return self._states
+
+    def _asked(self) -> dict[tuple[str, int], str | None]:
+        """Ask for the states. Airflow names the instance 1 of a mapped task `x` like a task `x_1`."""
+        ids = set(self._task_ids)
+        twofold = {id for id in ids if (match := _MAPPED.fullmatch(id)) and match[1] in ids}
+        twofold |= {match[1] for id in twofold if (match := _MAPPED.fullmatch(id))}
+        states: dict[tuple[str, int], str | None] = {}
+        for asked in ([id for id in self._task_ids if id not in twofold], *([id] for id in sorted(twofold))):
+            for key, state in (self._ask(asked) if asked else {}).items():
+                match = None if key in asked else _MAPPED.fullmatch(key)
+                states[(match[1], int(match[2])) if match else (key, -1)] = state
+        return states
+
+    def _ask(self, task_ids: Sequence[str]) -> Mapping[str, str | None]:
+        ti = self._ti
+        states = ti.get_task_states(dag_id=ti.dag_id, task_ids=list(task_ids), run_ids=[ti.run_id])
+        found: Mapping[str, str | None] = states.get(ti.run_id, {})
+        return found
+
+    def _tries_of(self, task_id: str) -> Mapping[str, int]:
+        """Return the map indexes of the last tries at a task, by their tokens."""
+        if task_id not in self._tries:
+            values = self._ti.xcom_pull(task_ids=[task_id], key=TRY_KEY)
+            self._tries[task_id] = {each["token"]: each["map_index"] for each in values if each is not None}
+        return self._tries[task_id]
+
+
+class OneTaskState:
+    """The state of a task instance that publishes by itself: of its tries, only the one that runs counts."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+        self.has_written = False
+        """Whether the try has ended its writes."""
+
+    def look(self) -> None:
+        """Do nothing: the try knows its own state."""
+
+    def of(self, attempt: TaskAttempt) -> TryState:
+        """Return the state of a try."""
+        if attempt.token != self._token:
+            return TryState.GONE
+        return TryState.SUCCEEDED if self.has_written else TryState.RUNNING
+
+    def unfinished(self) -> Collection[str]:
+        """Return nothing: there is no other task."""
+        return ()
+
+    def name(self, task: str) -> str:
+        """Return how people know the task."""
+        parsed = _parsed(task)
+        return task if parsed is None else shown_name(*parsed)

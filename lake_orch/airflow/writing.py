@@ -1,0 +1,139 @@
+"""The write of what a task returned, by the lane that all orchestrators share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from warnings import catch_warnings, simplefilter
+
+from airflow.sdk import get_current_context
+
+from lake_orch.airflow.arguments import reference
+from lake_orch.airflow.dataset import DataInterval, LakeDataset
+from lake_orch.airflow.events import add_event, changes_of
+from lake_orch.airflow.task_run import TaskRun
+from lake_orch.assets.asset_format import AssetFormat, AssetOutput, AssetWrite, asset_format
+from lake_orch.assets.owner import Owner
+from lake_orch.assets.partitions import Dimension, Partitions, TimeWindow
+from lake_orch.errors import InvalidDefinition
+from lake_pipes.metadata import ROWS_WRITTEN
+
+if TYPE_CHECKING:
+    from lake_core.workspace.session_writes import StagedWrites
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LakeWrite:
+    """The write of one value that a task returns."""
+
+    dataset: LakeDataset
+    run: TaskRun
+    workspace: StagedWrites
+    format: AssetFormat
+    output: AssetOutput
+
+    @classmethod
+    def begin(
+        cls,
+        dataset: LakeDataset,
+        slice: str | DataInterval | None,
+        mode: str | None,
+        keys: Sequence[str] | None,
+    ) -> LakeWrite:
+        """Begin to write into a dataset. Its settings are checked first.
+
+        Raises:
+            InvalidDefinition: The settings contradict one another, or the format has no such setting.
+        """
+        run = TaskRun.writing_to(dataset.path, dataset.connection, dataset.branch)
+        format = asset_format(dataset.format, {})
+        output = _output(dataset, run, slice, mode, keys, get_current_context())
+        format.names.check(output.metadata, "output", output.producer)
+        if output.partitions is not None and not format.takes_partitions:
+            raise InvalidDefinition(f"{output.producer} writes a slice, and the format {format.format!r} has none")
+        return cls(dataset, run, run.begin(), format, output)
+
+    def run_with(self, function: Callable[[], Any]) -> dict[str, Any] | None:
+        """Call a function, write what it returns, and return a reference to it. None stands for nothing to write."""
+        with self.workspace:
+            value = function()
+            if value is None:
+                self.workspace.discard()
+                _log.warning("%s returned nothing, so nothing was written to %s", self.run.shown, self.dataset.path)
+                return None
+            write: AssetWrite[Any] = self.format.write(value, self.output)
+            with nullcontext() if write.logged is None else catch_warnings():
+                if write.logged is not None:
+                    simplefilter("always", write.logged)
+                result = write.to(self.workspace)
+        published = None if self.run.own is None else self.run.publish_own()
+        written = write.written(result, self.workspace)
+        for warning in written.warnings:
+            _log.warning("%s", warning)
+        rows = written.metadata.get(ROWS_WRITTEN)
+        if published is None:
+            _log.info("%s: %s", self.output.subject, written.summary)
+            session = self.workspace.receipt.session if self.workspace.receipt else None
+            return reference(self.dataset, session, None, rows)
+        commit = published.published.commit
+        _log.info("%s: published with commit %s of %s", self.output.subject, commit[:12], self.run.branch)
+        files = [self.dataset.path] if self.dataset.format == "files" else []
+        for change in changes_of(self.run, published, files):
+            if change.path == self.dataset.path:
+                add_event(self.dataset.asset, change, get_current_context())
+        return reference(self.dataset, published.published.session, commit, rows)
+
+
+def _output(
+    dataset: LakeDataset,
+    run: TaskRun,
+    slice: str | DataInterval | None,
+    mode: str | None,
+    keys: Sequence[str] | None,
+    context: Any,
+) -> AssetOutput:
+    producer = f"task {run.shown}"
+    metadata: dict[str, Any] = dict(dataset.settings())
+    partitions: Partitions | None = None
+    partition_keys: Sequence[str] = ()
+    if mode is not None:
+        metadata["lake/mode"] = mode
+    if keys is not None:
+        metadata["lake/merge"] = list(keys)
+    if isinstance(slice, DataInterval):
+        window = _interval(context, producer)
+        metadata["partition_expr"] = slice.column
+        partitions = Partitions({"": Dimension(lambda _: window)}, lambda key: {"": key})
+        partition_keys = [window.start.isoformat()]
+    elif slice is not None:
+        if dataset.format != "delta":
+            raise InvalidDefinition(
+                f"the slice of {producer} is SQL, and {dataset.path} is no table: use a DataInterval, such as "
+                "slice=DataInterval('time')"
+            )
+        metadata["lake/replace_where"] = slice
+    return AssetOutput(
+        producer=producer,
+        asset_key=dataset.path.split("/"),
+        metadata=metadata,
+        partitions=partitions,
+        keys=partition_keys,
+        owner=Owner(f"{run.ti.dag_id}", "airflow"),
+    )
+
+
+def _interval(context: Mapping[str, Any], producer: str) -> TimeWindow:
+    """Return the data interval of the run. Raises InvalidDefinition for a run without one."""
+    start, end = context.get("data_interval_start"), context.get("data_interval_end")
+    if start is None or end is None or start == end:
+        raise InvalidDefinition(
+            f"{producer} writes the slice of its data interval, and this run has none, as runs by hand and by assets: "
+            "name the slice in SQL, from the parameters of the run"
+        )
+    return TimeWindow(datetime.fromisoformat(start.isoformat()), datetime.fromisoformat(end.isoformat()))
