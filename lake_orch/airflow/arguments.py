@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from lake_orch.airflow.dataset import LakeDataset, dataset_class
@@ -51,9 +52,9 @@ def _dataset_of(value: object) -> LakeDataset | None:
         return value
     if isinstance(value, dict) and value.keys() == _REFERENCE:
         return _referenced(value)
-    if isinstance(value, (str, bytes, dict)) or not hasattr(value, "__iter__") or not hasattr(value, "__len__"):
+    if isinstance(value, (str, bytes, dict)) or not isinstance(value, Sequence):
         return None
-    datasets = {_dataset_of(each) for each in value} if len(value) else set()
+    datasets = {_dataset_of(each) for each in value[:]} if len(value) else set()
     return datasets.pop() if len(datasets) == 1 else None
 
 

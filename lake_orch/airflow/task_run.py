@@ -119,10 +119,11 @@ class TaskRun:
         """
         token = str(self.ti.id)
         self.ti.xcom_push(key=TRY_KEY, value={"token": token, "map_index": self._map_index, "try": self.ti.try_number})
-        attempt = TaskAttempt(self.name, int(self.ti.try_number), token, self._next_part(token))
+        part = self._next_part(token)
+        attempt = TaskAttempt(self.name, int(self.ti.try_number), token, part)
         writer = self.run.begin(attempt)
-        # Each try writes anew what it replaces. So its writes have a name of their own.
-        name = f"{self.name}{self.ti.dag_id} {self.ti.run_id} {token}"
+        # Each try writes anew what it replaces, and each part adds to it. So their writes have names of their own.
+        name = f"{self.name}{self.ti.dag_id} {self.ti.run_id} {token} {part}"
         return StagedWrites(self.lake, writer, self.branch, self.lake.url, name)
 
     def _next_part(self, token: str) -> str:

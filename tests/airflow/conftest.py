@@ -1,0 +1,48 @@
+"""Tests in an environment of Airflow: `make test-airflow`. Without Airflow, there is nothing to collect."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+collect_ignore_glob = [] if find_spec("airflow") else ["*.py"]
+
+DAGS = Path(__file__).parent / "dags"
+
+
+@pytest.fixture(scope="session")
+def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Make a home of Airflow with a database, before anything imports Airflow."""
+    home = tmp_path_factory.mktemp("airflow")
+    os.environ.update(
+        {
+            "AIRFLOW_HOME": str(home),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+            "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+            "LAKE_TEST_HOME": str(home),
+            "AIRFLOW_CONN_LAKE_DEFAULT": json.dumps({"conn_type": "lake", "host": str(home / "lake")}),
+        }
+    )
+    subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], check=True, capture_output=True)
+    yield home
+
+
+@pytest.fixture
+def lake_root(airflow_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a lake, and the connection that names it."""
+    from lake_core import Lake
+
+    root = tmp_path / "lake"
+    Lake.create(str(root))
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE_DEFAULT", json.dumps({"conn_type": "lake", "host": str(root)}))
+    monkeypatch.setenv("LAKE_TEST_HOME", str(tmp_path))
+    return root
