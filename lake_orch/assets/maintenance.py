@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 MAINTENANCE: Final = "lake_orch.maintenance"
 """The entry point group in which formats register their `Maintenance`: name → the object."""
-DUE: Final = "lake/due"
-"""The metadata of a task that had nothing to do: False."""
 
 T = TypeVar("T")
 
