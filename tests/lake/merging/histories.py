@@ -350,8 +350,8 @@ class Beside:
     def _brought_copies(self, name: str, operation: Operation) -> bool:
         """Return whether a pick brought marked writes of which the branch it picked from had copies before.
 
-        To the model, these are no writes of that commit. To a lake, they are: it does not know which ones the commit had
-        left out, and a commit that made other writes as well comes as a whole.
+        To the model, these are no writes of that commit. To a lake, they are: it does not know which ones the commit
+        had left out, and a commit that made other writes as well comes as a whole.
         """
         if not isinstance(operation, tuple) or operation[0] != "pick":
             return False
