@@ -480,7 +480,8 @@ def zoneless(path: str) -> NaiveTimestamp:
     )
 
 
-def _is_text(data_type: pa.DataType) -> bool:
+def is_text(data_type: pa.DataType) -> bool:
+    """Return whether an Arrow type is one of text."""
     return bool(
         pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type)
     )
@@ -497,7 +498,7 @@ def _is_bytes(data_type: pa.DataType) -> bool:
 
 
 _LEAF_OF_ARROW: tuple[tuple[str, Any], ...] = (
-    ("string", _is_text),
+    ("string", is_text),
     ("binary", _is_bytes),
     ("boolean", pa.types.is_boolean),
     ("byte", pa.types.is_int8),
