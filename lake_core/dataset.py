@@ -145,7 +145,7 @@ class DatasetStore(ObjectStore, ABC):
 
     @property
     def versioned(self) -> bool:
-        """True, as the lake keeps several states of the dataset."""
+        """Return True, as the lake keeps several states of the dataset."""
         return True
 
     @property
@@ -156,7 +156,7 @@ class DatasetStore(ObjectStore, ABC):
     @property
     @abstractmethod
     def base(self) -> ObjectStore | None:
-        """The dataset as the session found it, for one that is written in a session; None where it was not there."""
+        """Return the dataset as the session that writes it found it, or None where it was not there."""
 
     @abstractmethod
     def write_buffer(self, create: Callable[[], BufferT]) -> BufferT:

@@ -1,4 +1,4 @@
-"""Checks that a store does what a lake requires."""
+"""Checks that a store does what a lake requires, and that the properties of its tables have an effect."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lake_core.cli.permissions import NEEDED_BY, permission
+from lake_core.delta.parquet_options import ParquetOptions
 from lake_core.errors import AccessDenied, AlreadyExists, LakeError, NotFound, PreconditionFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lake_core.cli.permissions import Verb
+    from lake_core.lake import Lake
     from lake_core.store import ObjectStore
 
 _RACERS = 16
@@ -54,6 +56,20 @@ def examine(store: ObjectStore) -> list[Finding]:
     finally:
         with suppress(AccessDenied):
             store.delete([meta.key for meta in store.list(f"{folder}/")])
+
+
+def examine_tables(lake: Lake) -> Iterator[Finding]:
+    """Yield what is wrong with the tables of main, for properties that other writers may set to any value."""
+    state = lake.at()
+    for path, record in state.datasets().items():
+        if record.format == "delta":
+            try:
+                problems = ParquetOptions.invalid(state.delta(path).properties).values()
+            except LakeError as error:
+                yield Finding(path, False, str(error))
+                continue
+            for problem in problems:
+                yield Finding(path, False, f"{problem}. Until then, files are written as if it were not set")
 
 
 def _permitted(verb: Verb, store: ObjectStore, key: str) -> Finding:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from lake_core.cli.context import FOUND, Context, Span, command
-from lake_core.cli.doctor import examine
+from lake_core.cli.doctor import examine, examine_tables
 from lake_core.cli.names import TablePath
 from lake_core.dataset import dataset_format
+from lake_core.lake import Lake
 from lake_core.lake.errors import DatasetNotFound
 from lake_core.lake.refs.session_record import MOST_EXPIRY
 from lake_core.readable import count_of, readable_bytes
@@ -118,8 +119,14 @@ def verify(context: Context, quick: bool, full: bool) -> None:
 @click.command()
 @command
 def doctor(context: Context) -> None:
-    """Check that the store does what a lake requires. For example, it must honor conditional puts."""
-    findings = examine(open_store(context.location, storage_options=context.storage_options))
+    """Check that the store does what a lake requires. For example, it must honor conditional puts.
+
+    If it holds a lake, also name properties of tables on main that have no effect, because their values are invalid.
+    """
+    store = open_store(context.location, storage_options=context.storage_options)
+    findings = examine(store)
+    if all(each.ok for each in findings) and Lake.exists(store):
+        findings += examine_tables(context.open())
     rows = [
         {"check": each.check, "result": "ok" if each.ok else "FAILED", "detail": each.detail, "ok": each.ok}
         for each in findings

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lake_core import runtime
 from lake_core.delta.errors import MalformedMetadata, SchemaMismatch
-from lake_core.delta.schema import ArrayType, DataType, MapType, StructField, StructType, walk
+from lake_core.delta.schema import ArrayType, DataType, MapType, StructField, StructType, edited_fields, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,8 +52,12 @@ class ColumnMapping:
     def physical_schema(self, names: list[str]) -> StructType:
         """Return the columns of these names, in physical names at every level."""
         by_name = {child.name: child for child in self.schema.fields}
-        fields = tuple(by_name[name] for name in names)
-        return StructType(fields if self.mode == "none" else tuple(self._field(child) for child in fields))
+        schema = StructType(tuple(by_name[name] for name in names))
+        return (
+            schema
+            if self.mode == "none"
+            else edited_fields(schema, lambda child: replace(child, name=self._name(child)))
+        )
 
     def names_by_id(self) -> dict[int, str]:
         """Return the physical name of every field, at any depth, by its id. Empty unless files are read by id."""
@@ -95,20 +99,6 @@ class ColumnMapping:
             )
         return name
 
-    def _field(self, child: StructField) -> StructField:
-        return StructField(self._name(child), self._type(child.type), child.nullable, child.metadata)
-
-    def _type(self, kind: DataType) -> DataType:
-        match kind:
-            case StructType(fields=fields):
-                return StructType(tuple(self._field(child) for child in fields))
-            case ArrayType(element=element, contains_null=nulls):
-                return ArrayType(self._type(element), nulls)
-            case MapType(key=key, value=value, value_contains_null=nulls):
-                return MapType(self._type(key), self._type(value), nulls)
-            case _:
-                return kind
-
 
 def with_mapping(
     schema: StructType, properties: Mapping[str, str], *, keep_names: bool
@@ -122,25 +112,14 @@ def with_mapping(
     text = properties.get(_MAX_ID, "0")
     counter = itertools.count(max([*used, int(text) if _is_number(text) else 0]) + 1)
 
-    def mapped(kind: DataType) -> DataType:
-        match kind:
-            case StructType(fields=fields):
-                return StructType(tuple(mapped_field(child) for child in fields))
-            case ArrayType(element=element, contains_null=nulls):
-                return ArrayType(mapped(element), nulls)
-            case MapType(key=key, value=value, value_contains_null=nulls):
-                return MapType(mapped(key), mapped(value), nulls)
-            case _:
-                return kind
-
-    def mapped_field(child: StructField) -> StructField:
+    def mapped(child: StructField) -> StructField:
         metadata = dict(child.metadata)
         if type(metadata.get(ID)) is not int:
             metadata[ID] = next(counter)
         metadata.setdefault(PHYSICAL_NAME, child.name if keep_names else f"col-{runtime.uuid4()}")
-        return StructField(child.name, mapped(child.type), child.nullable, metadata)
+        return replace(child, metadata=metadata)
 
-    result = StructType(tuple(mapped_field(child) for child in schema.fields))
+    result = edited_fields(schema, mapped)
     return result, {**properties, _MAX_ID: str(next(counter) - 1)}
 
 
@@ -167,19 +146,7 @@ def without_mapping(schema: StructType) -> StructType:
 
 def edited_metadata(schema: StructType, edit: Callable[[Mapping[str, Any]], dict[str, Any]]) -> StructType:
     """Return a schema with the metadata of each field, at any depth, replaced by what `edit` returns for it."""
-
-    def edited(kind: DataType) -> DataType:
-        match kind:
-            case StructType():
-                return edited_metadata(kind, edit)
-            case ArrayType(element=element, contains_null=nulls):
-                return ArrayType(edited(element), nulls)
-            case MapType(key=key, value=value, value_contains_null=nulls):
-                return MapType(edited(key), edited(value), nulls)
-            case _:
-                return kind
-
-    return StructType(tuple(StructField(c.name, edited(c.type), c.nullable, edit(c.metadata)) for c in schema.fields))
+    return edited_fields(schema, lambda child: replace(child, metadata=edit(child.metadata)))
 
 
 def renamed_by_id(kind: pa.DataType, names: Mapping[int, str]) -> pa.DataType:

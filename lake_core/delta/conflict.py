@@ -20,6 +20,7 @@ from lake_core.delta.errors import (
     ConcurrentAppend,
     ConcurrentDeleteDelete,
     ConcurrentDeleteRead,
+    ConcurrentModification,
     ConcurrentTransaction,
     MetadataChanged,
     ProtocolChanged,
@@ -204,28 +205,19 @@ def _check_files(footprint: Footprint, run: CommitRun, metadata: Metadata) -> No
                 added.filter(mask(skip(added, predicate, metadata))) if len(added) else added,
                 False,
             )
-    if len(read_added):
-        version = read_added["commit"][0].as_py()
-        raise ConcurrentAppend(
-            f"version {version} added {count_of(len(read_added), 'file')} to what this operation "
-            f"read{_sample(read_added)}",
-            version=version,
-        )
+    _refuse(read_added, ConcurrentAppend, "added {} to what this operation read")
     read_removed = removed if all_removed else _shared(removed, footprint.read_files)
-    if len(read_removed):
-        version = read_removed["commit"][0].as_py()
-        raise ConcurrentDeleteRead(
-            f"version {version} removed {count_of(len(read_removed), 'file')} that this operation "
-            f"read{_sample(read_removed)}",
-            version=version,
-        )
+    _refuse(read_removed, ConcurrentDeleteRead, "removed {} that this operation read")
     twice = _shared(removed, footprint.removed)
-    if len(twice):
-        version = twice["commit"][0].as_py()
-        raise ConcurrentDeleteDelete(
-            f"version {version} removed {count_of(len(twice), 'file')} that this operation removes too{_sample(twice)}",
-            version=version,
-        )
+    _refuse(twice, ConcurrentDeleteDelete, "removed {} that this operation removes too")
+
+
+def _refuse(files: pa.Table, conflict: type[ConcurrentModification], what: str) -> None:
+    """Raise a conflict over files of the winners, if there are any."""
+    if len(files):
+        version = files["commit"][0].as_py()
+        text = what.format(count_of(len(files), "file"))
+        raise conflict(f"version {version} {text}{_sample(files)}", version=version)
 
 
 def _sample(files: pa.Table) -> str:

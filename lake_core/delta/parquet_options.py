@@ -59,13 +59,19 @@ class ParquetOptions:
     @classmethod
     def tolerant(cls, properties: Mapping[str, str]) -> ParquetOptions:
         """Read the options from properties that another writer may have set: an invalid one counts as absent."""
-        valid = dict(properties)
+        invalid = cls.invalid(properties)
+        return cls.of({name: value for name, value in properties.items() if name not in invalid})
+
+    @classmethod
+    def invalid(cls, properties: Mapping[str, str]) -> dict[str, str]:
+        """Return what is wrong with each property that `tolerant` takes as absent, by its name."""
+        problems: dict[str, str] = {}
         for name in (CODEC, LEVEL, DICTIONARY, GROUP_ROWS):
             try:
-                cls.of({key: valid[key] for key in (CODEC, name) if key in valid})
-            except InvalidProperty:
-                del valid[name]
-        return cls.of(valid)
+                cls.of({key: properties[key] for key in (CODEC, name) if key in properties and key not in problems})
+            except InvalidProperty as error:
+                problems[name] = str(error)
+        return problems
 
     @property
     def suffix(self) -> str:

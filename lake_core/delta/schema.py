@@ -16,7 +16,7 @@ import pyarrow as pa
 from lake_core.delta.errors import MalformedMetadata, NaiveTimestamp, SchemaMismatch, UnsupportedType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 ARROW_METADATA_KEY = b"SPARK::metadata::json"
 """The key of an Arrow field's metadata that holds its Delta (and Spark) field metadata, as in PySpark."""
@@ -132,34 +132,51 @@ VOID = PrimitiveType("void")
 
 def walk(schema: StructType) -> Iterator[StructField]:
     """Yield every struct field, at any depth."""
-    pending: list[DataType] = [schema]
-    while pending:
-        match pending.pop():
-            case StructType(fields=fields):
-                for child in fields:
-                    yield child
-                    pending.append(child.type)
-            case ArrayType(element=element):
-                pending.append(element)
-            case MapType(key=key, value=value):
-                pending += [key, value]
-            case PrimitiveType():
-                pass
+    return (child for struct in structs(schema) for child in struct.fields)
+
+
+def structs(data_type: DataType) -> Iterator[StructType]:
+    """Yield every struct in a type, at any depth, itself included."""
+    return (kind for kind in _types_in(data_type) if isinstance(kind, StructType))
 
 
 def leaf_types(data_type: DataType) -> Iterator[PrimitiveType]:
     """Yield every primitive type in a type, at any depth."""
+    return (kind for kind in _types_in(data_type) if isinstance(kind, PrimitiveType))
+
+
+def _types_in(data_type: DataType) -> Iterator[DataType]:
+    yield data_type
     match data_type:
-        case PrimitiveType():
-            yield data_type
         case ArrayType(element=element):
-            yield from leaf_types(element)
+            yield from _types_in(element)
         case MapType(key=key, value=value):
-            yield from leaf_types(key)
-            yield from leaf_types(value)
+            yield from _types_in(key)
+            yield from _types_in(value)
         case StructType(fields=fields):
             for child in fields:
-                yield from leaf_types(child.type)
+                yield from _types_in(child.type)
+
+
+def edited_fields(schema: StructType, edit: Callable[[StructField], StructField]) -> StructType:
+    """Return a schema with each field, at any depth, replaced by what `edit` returns for it. Its type stays."""
+
+    def edited(kind: DataType) -> DataType:
+        match kind:
+            case StructType():
+                return edited_fields(kind, edit)
+            case ArrayType(element=element, contains_null=nulls):
+                return ArrayType(edited(element), nulls)
+            case MapType(key=key, value=value, value_contains_null=nulls):
+                return MapType(edited(key), edited(value), nulls)
+            case _:
+                return kind
+
+    def edited_field(child: StructField) -> StructField:
+        new = edit(child)
+        return StructField(new.name, edited(new.type), new.nullable, new.metadata)
+
+    return StructType(tuple(map(edited_field, schema.fields)))
 
 
 def schema_from_json(body: Any) -> StructType:
@@ -245,22 +262,6 @@ def _unstorable(kind: DataType, path: str) -> Iterator[tuple[str, DataType]]:
         case MapType(key=key, value=value):
             yield from _unstorable(key, f"{below}key")
             yield from _unstorable(value, f"{below}value")
-
-
-def structs(data_type: DataType) -> Iterator[StructType]:
-    """Yield every struct in a type, at any depth, itself included."""
-    match data_type:
-        case StructType(fields=fields):
-            yield data_type
-            for child in fields:
-                yield from structs(child.type)
-        case ArrayType(element=element):
-            yield from structs(element)
-        case MapType(key=key, value=value):
-            yield from structs(key)
-            yield from structs(value)
-        case PrimitiveType():
-            pass
 
 
 def _type_from_json(body: Any, depth: int) -> DataType:
@@ -479,7 +480,8 @@ def zoneless(path: str) -> NaiveTimestamp:
     )
 
 
-def _is_text(data_type: pa.DataType) -> bool:
+def is_text(data_type: pa.DataType) -> bool:
+    """Return whether an Arrow type is one of text."""
     return bool(
         pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type)
     )
@@ -496,7 +498,7 @@ def _is_bytes(data_type: pa.DataType) -> bool:
 
 
 _LEAF_OF_ARROW: tuple[tuple[str, Any], ...] = (
-    ("string", _is_text),
+    ("string", is_text),
     ("binary", _is_bytes),
     ("boolean", pa.types.is_boolean),
     ("byte", pa.types.is_int8),

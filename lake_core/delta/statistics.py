@@ -108,7 +108,7 @@ class StatisticsCollector:
 
     @property
     def rows(self) -> int:
-        """The number of rows collected so far."""
+        """Return the number of rows collected so far."""
         return self._rows
 
     def to_json(self) -> str:

@@ -251,20 +251,20 @@ class RepositoryConfig:
 
     @property
     def inline_threshold(self) -> int:
-        """The longest chunk, in bytes, that is stored in the manifest."""
+        """Return the longest chunk, in bytes, that is stored in the manifest."""
         return (
             DEFAULT_INLINE_THRESHOLD if self.inline_chunk_threshold_bytes is None else self.inline_chunk_threshold_bytes
         )
 
     @property
     def compression_level(self) -> int:
-        """The level of zstd."""
+        """Return the level of zstd."""
         level = None if self.compression is None else self.compression.level
         return DEFAULT_COMPRESSION_LEVEL if level is None else level
 
     @property
     def splitting(self) -> SplitSizes:
-        """The rules by which manifests are split; none by default."""
+        """Return the rules by which manifests are split; none by default."""
         splitting = None if self.manifest is None else self.manifest.splitting
         return () if splitting is None else _split_sizes(splitting.split_sizes or ())
 

@@ -36,7 +36,7 @@ class Conflict:
 
     @property
     def conflicted_chunks(self) -> list[list[int]] | None:
-        """The coordinates as lists; None where the conflict is not about single chunks."""
+        """Return the coordinates as lists; None where the conflict is not about single chunks."""
         return None if self.coordinates is None else self.coordinates.tolist()
 
     def __str__(self) -> str:

@@ -97,12 +97,12 @@ class DatasetRepository(Repository):
 
     @property
     def store(self) -> IcechunkStore:
-        """The arrays and groups as a store of Zarr."""
+        """Return the arrays and groups as a store of Zarr."""
         return self.session.store
 
     @property
     def session(self) -> Session:
-        """The session that `store` shows. All handles on the repository in one session of the lake share it."""
+        """Return the session that `store` shows. All handles on the repository in one session of the lake share it."""
         dataset = self.storage
         if isinstance(dataset, DatasetStore) and dataset.provisional:
             return dataset.write_buffer(lambda: self._buffered(dataset))

@@ -163,7 +163,7 @@ class _Candidates:
 
     @property
     def garbage_bytes(self) -> int:
-        """The bytes of these objects."""
+        """Return the bytes of these objects."""
         return int(self._sizes[~self._kept].sum())
 
     def delete(self, store: ObjectStore) -> None:

@@ -51,7 +51,7 @@ class InlineChunk:
 
     @property
     def length(self) -> int:
-        """The length of the chunk in bytes."""
+        """Return the length of the chunk in bytes."""
         return len(self.data)
 
 
@@ -103,12 +103,12 @@ class ChunkReferences:
 
     @property
     def dimensions(self) -> int:
-        """The number of dimensions of the array."""
+        """Return the number of dimensions of the array."""
         return len(self.index)
 
     @property
     def extents(self) -> Extents:
-        """The smallest box that holds all references, of which there must be one at least."""
+        """Return the smallest box that holds all references, of which there must be one at least."""
         return tuple((int(column.min()), int(column.max()) + 1) for column in self.index)
 
     def find(self, index: ChunkIndex) -> ChunkReference | None:

@@ -276,19 +276,19 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
 
     @property
     def storage(self) -> ObjectStore:
-        """The store that holds the repository."""
+        """Return the store that holds the repository."""
         return self._store
 
     @property
     def assets(self) -> AssetManager:
-        """The files of the repository."""
+        """Return the files of the repository."""
         return self._assets
 
     # Configuration
 
     @property
     def config(self) -> RepositoryConfig:
-        """The configuration."""
+        """Return the configuration."""
         return self._config
 
     def save_config(self) -> None:
@@ -312,7 +312,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
 
     @property
     def authorized_virtual_container_prefixes(self) -> set[str]:
-        """The URL prefixes of the virtual chunk containers that may be read."""
+        """Return the URL prefixes of the virtual chunk containers that may be read."""
         return set(self._authorized)
 
     @property

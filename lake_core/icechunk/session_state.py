@@ -112,22 +112,22 @@ class SessionState:
 
     @property
     def snapshot_id(self) -> str:
-        """Id of the snapshot that the session is based on."""
+        """Return the id of the snapshot that the session is based on."""
         return encode_id(self._base_id)
 
     @property
     def branch(self) -> str | None:
-        """The branch that a commit moves; None for a read-only session."""
+        """Return the branch that a commit moves; None for a read-only session."""
         return self._branch
 
     @property
     def config(self) -> RepositoryConfig:
-        """The configuration of the repository."""
+        """Return the configuration of the repository."""
         return self._config
 
     @property
     def snapshot(self) -> Snapshot:
-        """The snapshot that the session is based on."""
+        """Return the snapshot that the session is based on."""
         return self.assets.snapshot(self._base_id)
 
     @property

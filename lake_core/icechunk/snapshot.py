@@ -39,7 +39,7 @@ class ManifestFileInfo:
 
     @property
     def id(self) -> str:
-        """The manifest's id, as in its file name."""
+        """Return the manifest's id, as in its file name."""
         return encode_id(self.id_bytes)
 
 
@@ -68,7 +68,7 @@ class ArrayNode:
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """The number of chunks along each dimension."""
+        """Return the number of chunks along each dimension."""
         return grid_of(self.shape, self.chunk_shape)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,6 @@ from lake_core.icechunk.identifier import OBJECT_ID_LENGTH
 from lake_core.icechunk.location import new_location
 from lake_core.icechunk.manifest import ChunkReferences, ReferenceKind
 from lake_core.icechunk.virtual import LARGEST, VirtualChunkSpec, checked_checksum
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -37,7 +34,7 @@ def virtual_references(specs: Sequence[VirtualChunkSpec], dimensions: int) -> Ch
     etag_start, etag_length = np.zeros(count, np.int64), np.full(count, -1, np.int64)
     last_modified = np.zeros(count, np.uint32)
     if any(checksum is not None for checksum in checksums):
-        checked = _distinct(checksums, _checksum)
+        checked = _distinct(checksums, checked_checksum)
         last_modified = np.array([checked[checksum][1] for checksum in checksums], np.uint32)
         has_etag = np.array([checked[checksum][0] is not None for checksum in checksums], bool)
         etag_start[has_etag], etag_length[has_etag] = heap.add(
@@ -89,10 +86,6 @@ def _distinct(values: Sequence[K], function: Callable[[K], V]) -> dict[K, V]:
 
 def _normal_location(location: str) -> str:
     return new_location(location).url
-
-
-def _checksum(checksum: str | datetime | None) -> tuple[str | None, int]:
-    return checked_checksum(checksum)
 
 
 def _indexes(indexes: Sequence[Sequence[int]], dimensions: int) -> npt.NDArray[np.uint32]:

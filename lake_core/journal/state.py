@@ -58,7 +58,7 @@ class State(Mapping[str, Any]):
 
     @property
     def current_archive(self) -> Archive:
-        """The archive without the keys that were deleted since it was written."""
+        """Return the archive without the keys that were deleted since it was written."""
         return self.archive.without(_deleted(self._changes))
 
     def record(self, key: str) -> StateRecord | None:

@@ -9,8 +9,9 @@ import re
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import FunctionType
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -193,16 +194,20 @@ def table_function(function: Callable[[pa.Table], pa.Table]) -> Callable[[pa.Tab
     return run
 
 
-def raise_ours(error: Exception) -> NoReturn:
-    """Raise the error of this package that made a job fail, or SparkJobFailed.
+@contextmanager
+def our_errors() -> Iterator[None]:
+    """Raise the error of this package that made a job fail in the `with` block, or SparkJobFailed.
 
     An error of a worker is raised without the JVM's trace, which does not explain it. The worker's own trace is added
     to SparkJobFailed as a note.
     """
-    ours = lake_error(error)
-    if isinstance(ours, SparkJobFailed) and not getattr(ours, "__notes__", None):
-        raise ours from error
-    raise ours from None
+    try:
+        yield
+    except JOB_ERRORS as error:
+        ours = lake_error(error)
+        if isinstance(ours, SparkJobFailed) and not getattr(ours, "__notes__", None):
+            raise ours from error
+        raise ours from None
 
 
 def named_error(name: str, message: str) -> LakeError:

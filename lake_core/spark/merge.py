@@ -51,7 +51,7 @@ from lake_core.delta.operations.merge_match import (
 )
 from lake_core.delta.schema import schema_from_arrow, schema_to_json
 from lake_core.spark.errors import SparkJobFailed
-from lake_core.spark.executor import JOB_ERRORS, batch_function, raise_ours, table_function
+from lake_core.spark.executor import batch_function, our_errors, table_function
 from lake_core.spark.operations import Target, opened
 from lake_core.spark.runner import packed, run_in, unpacked
 from lake_core.spark.write import FILE_ROWS, arrow_schema, collect_files, file_rows
@@ -122,12 +122,10 @@ def _attempts(df: DataFrame, plan: MergePlan, text: MergeText) -> Operation | No
 
 
 def _attempt(df: DataFrame, plan: MergePlan, text: MergeText) -> Operation | None:
-    try:
+    with our_errors():
         merge = _SparkMerge(df, plan)
         merge.check_keys(text.keys)
         return merge.run()
-    except JOB_ERRORS as error:
-        raise_ours(error)
 
 
 class _SparkMerge:

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from lake_core.spark.executor import (
-    JOB_ERRORS,
     BatchFunction,
     batch_function,
     installed_releases,
     named_function,
-    raise_ours,
+    our_errors,
 )
 
 if TYPE_CHECKING:
@@ -68,10 +67,8 @@ def has_same_releases(spark: SparkSession) -> bool:
     One of the executors is asked.
     """
     function = batch_function(_compare_releases(installed_releases()))
-    try:
+    with our_errors():
         rows = spark.range(0, 1, 1, 1).mapInArrow(function, "are_same boolean").toArrow()
-    except JOB_ERRORS as error:
-        raise_ours(error)
     return all(rows["are_same"].to_pylist())
 
 
@@ -93,10 +90,8 @@ def _compare_releases(releases: dict[str, str]) -> BatchFunction:
 def _results(spark: SparkSession, function: BatchFunction, count: int) -> pa.Table:
     # `range` spreads numbers over its partitions in order: one number each, so that tasks are retried one by one.
     numbers = spark.range(0, count, 1, count)
-    try:
+    with our_errors():
         return numbers.mapInArrow(function, "number bigint, result binary").toArrow()
-    except JOB_ERRORS as error:
-        raise_ours(error)
 
 
 def _carry_out(task: Callable[[int], Any]) -> Any:

@@ -17,7 +17,7 @@ from lake_core.delta.data_file import AddFile
 from lake_core.delta.errors import DeltaError, InvalidTransaction, SchemaMismatch, TableAlreadyExists
 from lake_core.delta.schema import schema_from_json
 from lake_core.expression import parse_predicate
-from lake_core.spark.executor import JOB_ERRORS, batch_function, named_error, raise_ours
+from lake_core.spark.executor import batch_function, named_error, our_errors
 from lake_core.spark.runner import run_in
 from lake_core.txn import Txn, check_txn
 
@@ -184,10 +184,8 @@ def collect_files(df: DataFrame) -> tuple[list[AddFile], list[AddFile]]:
 
     Raises the error of this package that made the job fail, or SparkJobFailed.
     """
-    try:
+    with our_errors():
         rows = df.toArrow().to_pylist()
-    except JOB_ERRORS as error:
-        raise_ours(error)
     return files_of(rows)
 
 

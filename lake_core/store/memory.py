@@ -70,7 +70,7 @@ class MemoryStore(ObjectStore):
 
     @property
     def storage_options(self) -> dict[str, object]:
-        """Nothing: a URL names the store completely."""
+        """Return no options, because a URL names the store completely."""
         return {}
 
     def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:

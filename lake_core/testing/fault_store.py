@@ -92,7 +92,7 @@ class FaultStore(ObjectStore):
 
     @property
     def storage_options(self) -> dict[str, object]:
-        """The options of the inner store."""
+        """Return the options of the inner store."""
         return self._inner.storage_options
 
     def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:

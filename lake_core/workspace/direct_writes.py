@@ -44,7 +44,7 @@ class DirectWrites(Workspace):
 
     @property
     def store(self) -> ObjectStore:
-        """The objects in the folder, read and written without a lake."""
+        """Return the objects in the folder, read and written without a lake."""
         return open_store(self._root, storage_options=self._options)
 
     def _folder(self, path: str) -> ObjectStore:

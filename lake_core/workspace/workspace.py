@@ -70,7 +70,7 @@ class Workspace(ABC):
     @property
     @abstractmethod
     def store(self) -> ObjectStore:
-        """Everything, by key below the lake's root."""
+        """Return everything, by key below the lake's root."""
 
     def url(self, path: str) -> str:
         """Return the URL at which plain readers find a table or file."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 MAINTENANCE: Final = "lake_orch.maintenance"
 """The entry point group in which formats register their `Maintenance`: name → the object."""
-DUE: Final = "lake/due"
-"""The metadata of a task that had nothing to do: False."""
 
 T = TypeVar("T")
 
@@ -199,19 +197,32 @@ def rewrite_in_lake(context: TaskContext, message: str, rewrite: Callable[[Write
     Returns:
         The result of `rewrite`, and the id of the commit, or None if nothing changed.
     """
-    lake = context.lake.open()
 
     def attempt() -> tuple[T, str | None]:
-        with lake.session(context.branch, message=message, metadata={"dagster/task": "maintenance"}) as session:
+        metadata = {"dagster/task": "maintenance"}
+        with context.lake.open().session(context.branch, message=message, metadata=metadata) as session:
             result = rewrite(session)
         return result, session.publish().commit
 
-    return until_undisturbed(attempt, Conflict)
+    return _until_undisturbed(attempt, Conflict)
 
 
-def until_undisturbed(attempt: Callable[[], T], conflict: type[Exception]) -> T:
+def rewrite_dataset(
+    context: TaskContext, message: str, rewrite: Callable[[Any], T], *conflicts: type[Exception]
+) -> tuple[T, str | None]:
+    """Rewrite a dataset by its handle, and return the result and the commit as `rewrite_in_lake` does.
+
+    Outside of a lake there is no commit, and `conflicts` are what `rewrite` raises if another writer came first.
+    """
+    path, format = context.target.path, context.target.format
+    if context.lake.is_lake():
+        return rewrite_in_lake(context, message, lambda session: rewrite(session.open(path, format)))
+    return _until_undisturbed(lambda: (rewrite(context.dataset()), None), *conflicts)
+
+
+def _until_undisturbed(attempt: Callable[[], T], *conflicts: type[Exception]) -> T:
     """Return the result of an attempt. After a conflict with a concurrent writer, try again, at most `_TRIES` times."""
     for _ in range(_TRIES - 1):
-        with suppress(conflict):
+        with suppress(*conflicts):
             return attempt()
     return attempt()

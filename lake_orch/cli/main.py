@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -116,19 +117,7 @@ def reap_command(context: OrchContext) -> None:
     """Settle every open session. Sessions of ended runs fail, and sessions past their time expire."""
     with context.opened() as (instance, resource):
         outcomes = reap(resource, instance)
-    context.output.rows(
-        [
-            {
-                "session": outcome.session,
-                "run": outcome.run,
-                "outcome": outcome.outcome,
-                "publishable": outcome.publishable,
-                "reason": outcome.reason,
-            }
-            for outcome in outcomes
-        ],
-        ["session", "run", "outcome", "publishable", "reason"],
-    )
+    _show(context, outcomes, ["session", "run", "outcome", "publishable", "reason"])
 
 
 @main.command("merge-backfills")
@@ -138,22 +127,14 @@ def merge_backfills_command(context: OrchContext, into: str | None) -> None:
     """Merge the branches of backfills whose runs have all succeeded."""
     with context.opened() as (instance, resource):
         merged = merge_backfills(instance, resource.open(), into or resource.branch)
-    context.output.rows(
-        [
-            {
-                "backfill": outcome.backfill,
-                "branch": outcome.branch,
-                "outcome": outcome.outcome,
-                "commit": outcome.commit,
-                "message": outcome.message,
-            }
-            for outcome in merged
-        ],
-        ["backfill", "branch", "outcome", "commit", "message"],
-    )
+    _show(context, merged, ["backfill", "branch", "outcome", "commit", "message"])
     outcomes = {outcome.outcome for outcome in merged}
     if outcomes & {"conflict", "failed"}:
         raise SystemExit(CONFLICT if "conflict" in outcomes else FAILED)
+
+
+def _show(context: OrchContext, outcomes: Iterable[object], columns: Sequence[str]) -> None:
+    context.output.rows([{name: getattr(outcome, name) for name in columns} for outcome in outcomes], columns)
 
 
 def _age(span: timedelta) -> str:

@@ -3,7 +3,7 @@
 # No `from __future__ import annotations` here: components' fields are read as objects.
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import dagster as dg
@@ -124,8 +124,9 @@ class DatasetComponent(dg.Component, dg.Model, dg.Resolvable):
             "backfill_policy": None if self.backfill is None else policies[self.backfill],
         }
 
-    def _inputs_of_function(self) -> dict[str, dg.AssetIn]:
-        return {
-            parameter: component_input.asset_in(dg.AssetKey(parameter))
-            for parameter, component_input in self.inputs.items()
-        }
+    def _of_function(self, function: Callable[..., Any], *kinds: str) -> dg.AssetsDefinition:
+        """Return the asset that a function makes. Its parameters are the inputs."""
+        inputs = {name: each.asset_in(dg.AssetKey(name)) for name, each in self.inputs.items()}
+        asset: Any = dg.asset(**{**self._options(kinds), "ins": inputs})
+        definition: dg.AssetsDefinition = asset(function)
+        return definition

@@ -128,8 +128,8 @@ class DeltaTableComponent(DatasetComponent):
 
         Raises InvalidDefinition for invalid SQL or settings, or if the function does not exist.
         """
-        definition = self._of_function(self.function, context) if self.function is not None else self._of_query(context)
-        return dg.Definitions(assets=[definition])
+        asset = self._of_query(context) if self.function is None else self._checked_function(self.function, context)
+        return dg.Definitions(assets=[asset])
 
     # Both
 
@@ -244,15 +244,11 @@ class DeltaTableComponent(DatasetComponent):
 
     # From a function
 
-    def _of_function(self, name: str, context: dg.ComponentLoadContext) -> dg.AssetsDefinition:
+    def _checked_function(self, name: str, context: dg.ComponentLoadContext) -> dg.AssetsDefinition:
         function = load_function(name, context)
         if self.checks and (inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)):
             raise InvalidDefinition(f"checks of {self._subject} need the rows that {name} returns: return them")
-        options = self._options(("deltalake", "python"))
-        options["ins"] = self._inputs_of_function()
-        asset: Any = dg.asset(**options)
-        definition: dg.AssetsDefinition = asset(self._with_checks(function) if self.checks else function)
-        return definition
+        return self._of_function(self._with_checks(function) if self.checks else function, "deltalake", "python")
 
     def _with_checks(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)

@@ -76,10 +76,7 @@ class IcechunkRepositoryComponent(DatasetComponent):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the definitions. Raises InvalidDefinition for invalid settings, or if the function does not exist."""
-        options = self._options(("icechunk", "python"))
-        asset: Any = dg.asset(ins=self._inputs_of_function(), **options)
-        definition: dg.AssetsDefinition = asset(load_function(self.function, context))
-        return dg.Definitions(assets=[definition])
+        return dg.Definitions(assets=[self._of_function(load_function(self.function, context), "icechunk", "python")])
 
     def _metadata(self) -> dict[str, Any]:
         names = ("mode", "append_dim", "coordinates", "encoding", "dims", "preview_image")

@@ -72,10 +72,7 @@ class PoolComponent(DatasetComponent):
 
         Raises InvalidDefinition for invalid settings, or if the function does not exist.
         """
-        options = self._options(("zed", "python"))
-        asset: Any = dg.asset(ins=self._inputs_of_function(), **options)
-        definition: dg.AssetsDefinition = asset(load_function(self.function, context))
-        return dg.Definitions(assets=[definition])
+        return dg.Definitions(assets=[self._of_function(load_function(self.function, context), "zed", "python")])
 
     def _metadata(self) -> dict[str, Any]:
         names = ("mode", "key", "order", "threshold", "times", "preview_rows")

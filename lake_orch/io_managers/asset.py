@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import fields
 from typing import Any
 
 from dagster import ConfigurableIOManager, DagsterRun, InputContext, OutputContext
@@ -42,13 +43,19 @@ class AssetIOManager(HasPlaces, ConfigurableIOManager):
         """Return the place of an output, which its format decides."""
         return cls.format_class(metadata).place(asset_key, metadata, options)
 
-    @abstractmethod
     def format_of_output(self, output: AssetOutput, value: object, run: RunOfStep) -> AssetFormat:
         """Return the format in which an output is stored, with the options of this IO manager."""
+        return self._only_format()
 
-    @abstractmethod
     def format_of_input(self, request: AssetInput, run: RunOfStep | None) -> AssetFormat:
         """Return the format in which the dataset of an input is stored, with the options of this IO manager."""
+        return self._only_format()
+
+    def _only_format(self, **options: Any) -> AssetFormat:
+        """Return the format of an IO manager that has one. Its options have the names of the settings."""
+        kind = self.format_class({})
+        names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
+        return kind(**{name: value for name, value in self if name in names}, **options)
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Write an output to its dataset.

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from lake_orch.assets.asset_format import AssetInput, AssetOutput
-from lake_orch.dagster.runs.attempt import RunOfStep
+from lake_orch.assets.asset_format import AssetFormat
 from lake_orch.dagster.step.type_handlers import HasTypeHandlers
 from lake_orch.io_managers.asset import AssetIOManager
 from lake_orch.resources import SparkResource
@@ -110,21 +109,5 @@ class DeltaIOManager(HasTypeHandlers, AssetIOManager):
 
         return TableFormat
 
-    def format_of_output(self, output: AssetOutput, value: object, run: RunOfStep) -> "TableFormat":
-        """Return tables, with the options of this IO manager."""
-        return self._format()
-
-    def format_of_input(self, request: AssetInput, run: RunOfStep | None) -> "TableFormat":
-        """Return tables, with the options of this IO manager."""
-        return self._format()
-
-    def _format(self) -> "TableFormat":
-        return self.format_class({})(
-            mode=self.mode,
-            schema_mode=self.schema_mode,
-            naive_timestamps=self.naive_timestamps,
-            preview_rows=self.preview_rows,
-            with_column_lineage=self.with_column_lineage,
-            spark=self.spark,
-            handlers=self.type_handlers(),
-        )
+    def _only_format(self, **options: Any) -> AssetFormat:
+        return super()._only_format(handlers=self.type_handlers(), **options)

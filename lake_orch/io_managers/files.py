@@ -5,9 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
-from lake_orch.assets.asset_format import AssetInput, AssetOutput
 from lake_orch.assets.files.asset_format import FileFormat
-from lake_orch.dagster.runs.attempt import RunOfStep
 from lake_orch.io_managers.asset import AssetIOManager
 
 
@@ -52,11 +50,3 @@ class FileIOManager(AssetIOManager):
     def format_class(cls, metadata: Mapping[str, Any]) -> type[FileFormat]:
         """Return the class of the format."""
         return FileFormat
-
-    def format_of_output(self, output: AssetOutput, value: object, run: RunOfStep) -> FileFormat:
-        """Return files, with the options of this IO manager."""
-        return FileFormat(self.allow_pickle, self.prefix)
-
-    def format_of_input(self, request: AssetInput, run: RunOfStep | None) -> FileFormat:
-        """Return files, with the options of this IO manager."""
-        return FileFormat(self.allow_pickle, self.prefix)

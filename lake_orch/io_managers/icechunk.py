@@ -6,8 +6,6 @@ from typing import Any, Literal
 from pydantic import Field
 
 from lake_orch.assets.arrays.asset_format import ArrayFormat
-from lake_orch.assets.asset_format import AssetInput, AssetOutput
-from lake_orch.dagster.runs.attempt import RunOfStep
 from lake_orch.io_managers.asset import AssetIOManager
 
 
@@ -74,11 +72,3 @@ class IcechunkIOManager(AssetIOManager):
     def format_class(cls, metadata: Mapping[str, Any]) -> type[ArrayFormat]:
         """Return the class of the format."""
         return ArrayFormat
-
-    def format_of_output(self, output: AssetOutput, value: object, run: RunOfStep) -> ArrayFormat:
-        """Return arrays, with the options of this IO manager."""
-        return ArrayFormat(self.mode, self.preview_image)
-
-    def format_of_input(self, request: AssetInput, run: RunOfStep | None) -> ArrayFormat:
-        """Return arrays, with the options of this IO manager."""
-        return ArrayFormat(self.mode, self.preview_image)

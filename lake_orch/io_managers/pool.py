@@ -5,9 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from lake_orch.assets.asset_format import AssetInput, AssetOutput
 from lake_orch.assets.pools.asset_format import PoolFormat
-from lake_orch.dagster.runs.attempt import RunOfStep
 from lake_orch.io_managers.asset import AssetIOManager
 from lake_orch.resources import SparkResource
 
@@ -80,11 +78,3 @@ class PoolIOManager(AssetIOManager):
     def format_class(cls, metadata: Mapping[str, Any]) -> type[PoolFormat]:
         """Return the class of the format."""
         return PoolFormat
-
-    def format_of_output(self, output: AssetOutput, value: object, run: RunOfStep) -> PoolFormat:
-        """Return pools, with the options of this IO manager."""
-        return PoolFormat(self.mode, self.preview_rows, self.spark)
-
-    def format_of_input(self, request: AssetInput, run: RunOfStep | None) -> PoolFormat:
-        """Return pools, with the options of this IO manager."""
-        return PoolFormat(self.mode, self.preview_rows, self.spark)

@@ -196,21 +196,6 @@ def _dataset_asset(
             context.add_asset_metadata(metadata, asset_key=key, partition_key=path)
         return dg.MaterializeResult()
 
-    compute: Callable[..., Any]
-    if spark and maintenance.spark:
-
-        def with_spark(
-            context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource, spark: SparkResource
-        ) -> Any:
-            return run(context, config, lake, spark)
-
-        compute = with_spark
-    else:
-
-        def without_spark(context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource) -> Any:
-            return run(context, config, lake, None)
-
-        compute = without_spark
     asset: Any = dg.asset(
         key=key,
         partitions_def=partitions,
@@ -218,7 +203,7 @@ def _dataset_asset(
         kinds={maintenance.kind},
         **options,
     )
-    definition: dg.AssetsDefinition = asset(compute)
+    definition: dg.AssetsDefinition = asset(_given_spark(run, spark and maintenance.spark))
     return definition
 
 
@@ -268,12 +253,13 @@ def _garbage_collection_asset(
         context: dg.AssetExecutionContext,
         config: MaintenanceConfig,
         lake: LakeResource,
-        collector: SparkCollector | None,
+        spark: SparkResource | None,
     ) -> Any:
         if not (needs_lake or arrays or lake.is_lake()):
             context.log.info(f"{lake.root} is a folder of plain tables, where vacuum deletes files: nothing to collect")
             return dg.MaterializeResult(metadata={"lake/due": False})
         if lake.is_lake() or not arrays:
+            collector = None if spark is None or spark_above is None else SparkCollector(spark, spark_above)
             collected = garbage_collection(lake, dry_run=config.dry_run, collector=collector)
             return dg.MaterializeResult(metadata=collected | _dry(config))
         total: Counter[str] = Counter()
@@ -290,24 +276,23 @@ def _garbage_collection_asset(
             total.update(metadata)
         return dg.MaterializeResult(metadata={**total, **_dry(config)})
 
-    compute: Callable[..., Any]
-    if spark_above is not None:
-
-        def with_spark(
-            context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource, spark: SparkResource
-        ) -> Any:
-            return collect(context, config, lake, SparkCollector(spark, spark_above))
-
-        compute = with_spark
-    else:
-
-        def without_spark(context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource) -> Any:
-            return collect(context, config, lake, None)
-
-        compute = without_spark
     asset: Any = dg.asset(key=key, description=garbage_collection.__doc__, **options)
-    definition: dg.AssetsDefinition = asset(compute)
+    definition: dg.AssetsDefinition = asset(_given_spark(collect, spark_above is not None))
     return definition
+
+
+def _given_spark(run: Callable[..., Any], is_given: bool) -> Callable[..., Any]:
+    """Return the function of an asset that calls `run` with the resource `spark`, or with None."""
+
+    def with_spark(
+        context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource, spark: SparkResource
+    ) -> Any:
+        return run(context, config, lake, spark)
+
+    def without_spark(context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource) -> Any:
+        return run(context, config, lake, None)
+
+    return with_spark if is_given else without_spark
 
 
 def _health_schedule(

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from lake_core import Lake
 from lake_core.cli import main
 from lake_core.cli.doctor import examine
+from lake_core.delta import DeltaTable
 from lake_core.lake.errors import LakeNotFound
 from lake_core.store import MemoryStore, ObjectMeta
 from lake_core.store.object_store import Bytes
@@ -178,6 +179,18 @@ def test_doctor(root: str) -> None:
     assert len(findings) == 11
     assert all(finding["ok"] for finding in findings)
     assert not Path(root, "_lake/doctor").exists() or not any(Path(root, "_lake/doctor").rglob("*.*"))
+
+
+def test_doctor_names_properties_without_effect(root: str) -> None:
+    DeltaTable.create(f"{root}/t/foreign", rows([1]).schema, properties={"delta.parquet.compression.codec": "gzip"})
+    commit = Path(root, "t/foreign/_delta_log/00000000000000000000.json")
+    commit.write_text(commit.read_text().replace('"gzip"', '"lzo"'))
+    with Lake.open(root).session() as s:
+        s.import_delta("t/foreign")
+    failed = {each["check"]: each["detail"] for each in run_json(root, "doctor", code=4) if not each["ok"]}
+    assert list(failed) == ["t/foreign"]
+    assert failed["t/foreign"].startswith("delta.parquet.compression.codec is 'lzo': use one of zstd, ")
+    assert "as if it were not set" in failed["t/foreign"]
 
 
 class Careless(MemoryStore):

@@ -95,3 +95,4 @@ def test_a_level_of_a_codec_without_levels_is_refused(tmp_path: Path) -> None:
 def test_what_another_writer_set_is_tolerated() -> None:
     properties = {CODEC: "lzo", LEVEL: "19", DICTIONARY: "maybe", GROUP_ROWS: "17"}
     assert ParquetOptions.tolerant(properties) == ParquetOptions("zstd", 19, None, 17)
+    assert list(ParquetOptions.invalid(properties)) == [CODEC, DICTIONARY]

@@ -58,7 +58,7 @@ class RefsState:
 
     @property
     def number(self) -> int:
-        """The number of the last journal entry in this state."""
+        """Return the number of the last journal entry in this state."""
         return self.state.number
 
     def branch(self, name: str) -> str:

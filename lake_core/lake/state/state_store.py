@@ -61,12 +61,12 @@ class StateStore(ObjectStore):
 
     @property
     def content(self) -> ContentStore:
-        """The content-addressed objects that the tree names."""
+        """Return the content-addressed objects that the tree names."""
         return self._tree.content
 
     @property
     def clock(self) -> AwareClock:
-        """The lake's clock."""
+        """Return the lake's clock."""
         return self._tree.clock
 
     def datasets(self) -> dict[str, DatasetRecord]:

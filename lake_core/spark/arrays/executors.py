@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lake_core.spark.arrays.chunk_codec import check_zarr
 from lake_core.spark.errors import MissingPackage
-from lake_core.spark.executor import JOB_ERRORS, batch_function, raise_ours
+from lake_core.spark.executor import batch_function, our_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 
 def check_executors(spark: SparkSession, path: str) -> None:
     """Raise MissingPackage if an executor cannot use Zarr. Call this for an array whose codecs need Zarr."""
-    try:
+    with our_errors():
         rows = spark.range(1).mapInArrow(batch_function(_obstacles), "obstacle string").toArrow()
-    except JOB_ERRORS as error:
-        raise_ours(error)
     for obstacle in rows["obstacle"].to_pylist():
         if obstacle is not None:
             raise MissingPackage(

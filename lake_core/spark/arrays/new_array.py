@@ -28,7 +28,7 @@ from lake_core.icechunk.xarray.new_arrays import default_chunks
 from lake_core.readable import count_of
 from lake_core.spark.arrays.array_variable import ArrayGroup, ArrayVariable, split_path
 from lake_core.spark.errors import ArrayChanged, InvalidArraySpec, InvalidColumns, InvalidCoordinates
-from lake_core.spark.executor import JOB_ERRORS, raise_ours
+from lake_core.spark.executor import our_errors
 from lake_core.spark.write import arrow_schema
 from lake_core.store import MemoryStore
 
@@ -223,10 +223,8 @@ def _collected_coordinates(
     for dimension in dimensions:
         _check_coordinate_type(types.field(dimension))
     sets = [F.collect_set(quote_identifier(dimension)).alias(f"c{at}") for at, dimension in enumerate(dimensions)]
-    try:
+    with our_errors():
         sets_of_values = df.agg(*sets).toArrow().combine_chunks()
-    except JOB_ERRORS as error:
-        raise_ours(error)
     collected = {}
     for column, dimension in zip(sets_of_values.columns, dimensions, strict=True):
         values = _sorted_values(column.chunk(0).values)

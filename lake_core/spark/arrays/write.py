@@ -24,7 +24,7 @@ from lake_core.spark.arrays.coordinates import coordinate_index
 from lake_core.spark.arrays.executors import check_executors
 from lake_core.spark.arrays.new_array import check_coordinates, lay_out
 from lake_core.spark.errors import ArrayChanged, InvalidArraySpec, InvalidColumns, SparkJobFailed, UnknownCoordinates
-from lake_core.spark.executor import JOB_ERRORS, batch_function, named_error, raise_ours
+from lake_core.spark.executor import batch_function, named_error, our_errors
 from lake_core.spark.write import arrow_schema
 
 if TYPE_CHECKING:
@@ -124,10 +124,8 @@ def write_array(
         .sortWithinPartitions("chunk")
         .mapInArrow(batch_function(writer.write), WRITTEN_CHUNKS)
     )
-    try:
+    with our_errors():
         written = chunks.toArrow()
-    except JOB_ERRORS as error:
-        raise_ours(error)
     _raise_errors(written, array)
     references = _references(written, array.node)
     if new is None:

@@ -34,7 +34,7 @@ from lake_core.pool.zng.writer import encode_values
 from lake_core.pool.zson.reader import parse_type
 from lake_core.pool.zson.type_text import format_type
 from lake_core.spark.errors import InvalidColumns
-from lake_core.spark.executor import JOB_ERRORS, batch_function, named_error, raise_ours
+from lake_core.spark.executor import batch_function, named_error, our_errors
 from lake_core.spark.pools.columns import arrow_schema_of
 from lake_core.spark.pools.read import open_pool
 from lake_core.spark.write import arrow_schema
@@ -126,10 +126,8 @@ def write_pool_objects(
     written = (
         plain.repartitionByRange(*keys).sortWithinPartitions(*keys).mapInArrow(batch_function(writer.write), _WRITTEN)
     )
-    try:
+    with our_errors():
         rows = written.toArrow().to_pylist()
-    except JOB_ERRORS as error:
-        raise_ours(error)
     return list(_data_objects(rows))
 
 

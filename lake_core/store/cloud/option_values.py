@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 
 from lake_core.errors import StoreError
 
@@ -63,20 +63,23 @@ def canonical(
         StoreError: A name is unknown, or two names mean the same. The message contains no value.
     """
     values: dict[str, object] = {}
-    name_by_meaning: dict[str, str] = {}
-    for name, value in options.items():
-        meaning = aliases.get(name, name)
-        if meaning in name_by_meaning:
-            raise StoreError(
-                f"the storage_options {name_by_meaning[meaning]} and {name} mean the same: pass only one of them"
-            )
-        name_by_meaning[meaning] = name
+    for meaning, (name, value) in by_meaning(options, lambda name: aliases.get(name, name)).items():
         if meaning in supported:
             if value is not None:
                 values[meaning] = value
         elif name not in ignored:
             raise StoreError(f"{name!r} is not an option of {service}: remove it from storage_options")
     return values
+
+
+def by_meaning(options: Mapping[str, object], meaning_of: Callable[[str], str]) -> dict[str, tuple[str, object]]:
+    """Return the name and the value of each option by its meaning. Raises StoreError where two mean the same."""
+    named: dict[str, tuple[str, object]] = {}
+    for name, value in options.items():
+        first, _ = named.setdefault(meaning_of(name), (name, value))
+        if first != name:
+            raise StoreError(f"the storage_options {first} and {name} mean the same: pass only one of them")
+    return named
 
 
 def of_fsspec(options: Mapping[str, object], aliases: Mapping[str, str], foreign: Set[str]) -> dict[str, object]:

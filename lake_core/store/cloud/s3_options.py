@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lake_core.errors import StoreError
-from lake_core.store.cloud.option_values import flag, line, mapping, seconds
+from lake_core.store.cloud.option_values import by_meaning, flag, line, mapping, seconds
 
 _OF_FSSPEC = {
     "asynchronous",
@@ -81,6 +81,11 @@ _ALIASES = {
 """Other names of options, and the names that are used here."""
 
 
+def _meaning(name: str) -> str:
+    plain = name.removeprefix("aws_")
+    return _ALIASES.get(plain, plain)
+
+
 @dataclass(slots=True, repr=False)
 class S3Options:
     """The options of a bucket, each under one name. The repr does not show them, because they hold secrets."""
@@ -109,15 +114,7 @@ class S3Options:
     def parse(cls, passed: Mapping[str, object]) -> S3Options:
         """Read storage options. Raises StoreError for an unknown option. The message contains no value."""
         options = cls(dict(passed))
-        name_by_meaning: dict[str, str] = {}
-        for name, value in passed.items():
-            plain = name.removeprefix("aws_")
-            meaning = _ALIASES.get(plain, plain)
-            if meaning in name_by_meaning:
-                raise StoreError(
-                    f"the storage_options {name_by_meaning[meaning]} and {name} mean the same: pass only one of them"
-                )
-            name_by_meaning[meaning] = name
+        for meaning, (name, value) in by_meaning(passed, _meaning).items():
             if value is not None:
                 options._set(name, meaning, value)
         if (options.key is None) != (options.secret is None):
@@ -162,8 +159,7 @@ class S3Options:
                 case "endpoint_url" if self.endpoint is None:
                     self.endpoint = line(f"{name}.{inner}", value)
                 case "aws_access_key_id" | "aws_secret_access_key" | "aws_session_token":
-                    meaning = _ALIASES[inner.removeprefix("aws_")]
-                    setattr(self, meaning, line(f"{name}.{inner}", value))
+                    setattr(self, _meaning(inner), line(f"{name}.{inner}", value))
                 case "verify":
                     self._set_verify(value)
                 case "region_name" | "endpoint_url" | "use_ssl" | "api_version":
@@ -221,8 +217,7 @@ class S3Options:
         arguments: dict[str, object] = {}
         config: dict[str, object] = {}
         for name, value in self.passed.items():
-            plain = name.removeprefix("aws_")
-            meaning = _ALIASES.get(plain, plain)
+            meaning = _meaning(name)
             if meaning == "region":
                 client["region_name"] = value
             elif meaning == "virtual_hosted_style_request":

@@ -16,8 +16,7 @@ from lake_orch.assets.maintenance import (
     at_most,
     check_least,
     retention_of,
-    rewrite_in_lake,
-    until_undisturbed,
+    rewrite_dataset,
 )
 from lake_pipes.metadata import COMMIT
 
@@ -88,25 +87,14 @@ def manifest_rewrite(context: TaskContext) -> dict[str, Any]:
     due = before.mergeable_manifests >= context.target.max_mergeable_manifests
     if context.config.dry_run or not due:
         return {**_manifests(before), "lake/due": due}
-    commit = _rewrite(context)
-    after = _manifests(array_health(_repository(context)))
-    return {**after, "lake/manifests_before": before.manifests, "lake/due": due} | ({COMMIT: commit} if commit else {})
-
-
-def _rewrite(context: TaskContext) -> str | None:
-    """Rewrite manifests in a separate commit. Concurrent commits take precedence."""
     from lake_core.icechunk import ConflictError  # needs the extra `arrays`
 
     message = f"Rewrite manifests of {context.target.path}"
-    if context.lake.is_lake():
-        _, commit = rewrite_in_lake(
-            context,
-            message,
-            lambda session: session.icechunk(context.target.path).rewrite_manifests(message, branch=_MAIN),
-        )
-        return commit
-    until_undisturbed(lambda: _repository(context).rewrite_manifests(message, branch=_MAIN), ConflictError)
-    return None
+    _, commit = rewrite_dataset(
+        context, message, lambda repository: repository.rewrite_manifests(message, branch=_MAIN), ConflictError
+    )
+    after = _manifests(array_health(_repository(context)))
+    return {**after, "lake/manifests_before": before.manifests, "lake/due": due} | ({COMMIT: commit} if commit else {})
 
 
 def _manifests(health: ArrayHealth) -> dict[str, Any]:

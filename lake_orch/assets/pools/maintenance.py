@@ -15,8 +15,7 @@ from lake_orch.assets.maintenance import (
     at_most,
     check_least,
     retention_of,
-    rewrite_in_lake,
-    until_undisturbed,
+    rewrite_dataset,
 )
 from lake_orch.assets.pools.settings import POOL_COMMIT
 from lake_pipes.metadata import COMMIT
@@ -70,21 +69,10 @@ def pool_compaction(context: TaskContext) -> dict[str, Any]:
     due = before.mergeable_objects >= context.target.max_mergeable_objects
     if context.config.dry_run or not due:
         return {**_objects(before), "lake/due": due}
-    commit = _compact(context)
+    message = f"Compact {context.target.path}"
+    _, commit = rewrite_dataset(context, message, lambda pool: pool.compact(message=message), DeleteConflict)
     after = _objects(pool_health(_pool(context)))
     return {**after, "lake/files_before": before.objects, "lake/due": due} | ({COMMIT: commit} if commit else {})
-
-
-def _compact(context: TaskContext) -> str | None:
-    """Compact in a separate commit. Concurrent deletions take precedence."""
-    message = f"Compact {context.target.path}"
-    if context.lake.is_lake():
-        _, commit = rewrite_in_lake(
-            context, message, lambda session: session.pool(context.target.path).compact(message=message)
-        )
-        return commit
-    until_undisturbed(lambda: _pool(context).compact(message=message), DeleteConflict)
-    return None
 
 
 def pool_vacuum(context: TaskContext) -> dict[str, Any]:

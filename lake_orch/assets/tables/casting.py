@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from lake_core.delta.schema import is_text
+from lake_core.expression.coercion import is_number
 from lake_orch.assets.tables.rows import Rows
 from lake_orch.errors import DefinitionMismatch
 from lake_orch.spark.type_name import spark_type_name
@@ -104,7 +106,7 @@ def _castable(source: pa.DataType, target: pa.DataType) -> bool:
     types = pa.types
     if types.is_timestamp(source) and types.is_timestamp(target):
         return (source.tz is None) == (target.tz is None)
-    for family in (_is_number, _is_text, _is_bytes, types.is_date):
+    for family in (is_number, is_text, _is_bytes, types.is_date):
         if family(source):
             return bool(family(target))
     return False
@@ -112,14 +114,6 @@ def _castable(source: pa.DataType, target: pa.DataType) -> bool:
 
 def _is_list(kind: pa.DataType) -> bool:
     return hasattr(kind, "value_field") and not pa.types.is_map(kind)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

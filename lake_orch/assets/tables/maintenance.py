@@ -12,7 +12,7 @@ from lake_core.delta import DeltaTable
 from lake_core.delta.operations.vacuum import VacuumResult
 from lake_core.delta.result import OperationResult
 from lake_core.readable import readable_bytes
-from lake_orch.assets.maintenance import Finding, HealthCheck, Maintenance, TaskContext, at_most, rewrite_in_lake
+from lake_orch.assets.maintenance import Finding, HealthCheck, Maintenance, TaskContext, at_most, rewrite_dataset
 from lake_orch.assets.tables.health import TableHealth, table_health
 from lake_orch.tags import VERSION
 from lake_pipes.metadata import COMMIT
@@ -46,7 +46,8 @@ def _rearranged(context: TaskContext, zorder_by: Any) -> dict[str, Any]:
     metadata["lake/due"] = due
     if context.config.dry_run or not due or before.files == 0:
         return metadata
-    result, commit = _optimized(context, before.bytes, zorder_by)
+    message = f"Rearrange {context.target.path}"
+    result, commit = rewrite_dataset(context, message, lambda table: _optimize(context, table, before.bytes, zorder_by))
     after = table_health(_table(context), small_file=context.target.small_file)
     metadata |= {
         "lake/num_files": after.files,
@@ -58,16 +59,6 @@ def _rearranged(context: TaskContext, zorder_by: Any) -> dict[str, Any]:
         VERSION: after.version,
     }
     return metadata | ({COMMIT: commit} if commit else {})
-
-
-def _optimized(context: TaskContext, size: int, zorder_by: Any) -> tuple[OperationResult, str | None]:
-    """Rewrite the table's files in a separate commit. Concurrent writers of the same files take precedence."""
-    if not context.lake.is_lake():
-        return _optimize(context, _table(context), size, zorder_by), None
-    message = f"Rearrange {context.target.path}"
-    return rewrite_in_lake(
-        context, message, lambda session: _optimize(context, session.delta(context.target.path), size, zorder_by)
-    )
 
 
 def _optimize(context: TaskContext, table: DeltaTable, size: int, zorder_by: Any) -> OperationResult:

@@ -5,13 +5,12 @@ By the settings, they are UTC, or stay clock times.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import NaiveTimestamp
 from lake_core.delta.schema import is_zoneless
+from lake_core.nested_arrays import leaf_types
 from lake_orch.assets.tables.rows import Rows
 
 FEATURE = "delta.feature.timestampNtz"
@@ -19,7 +18,8 @@ FEATURE = "delta.feature.timestampNtz"
 
 def has_naive(schema: pa.Schema) -> bool:
     """Return whether a column, or a field inside one, is a timestamp without a zone."""
-    return any(is_zoneless(kind) for child in schema for kind in _leaves(child.type))
+    leaves = (leaf for child in schema for leaf in leaf_types(child.type))
+    return any(is_zoneless(leaf.value_type if pa.types.is_dictionary(leaf) else leaf) for leaf in leaves)
 
 
 def as_utc(rows: Rows, table: pa.Schema | None) -> Rows:
@@ -78,16 +78,3 @@ def _utc(kind: pa.DataType, table: pa.DataType | None) -> pa.DataType:
         # A table stores decoded values.
         return _utc(kind.value_type, table)
     return kind
-
-
-def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
-    if pa.types.is_struct(kind):
-        for child in kind:
-            yield from _leaves(child.type)
-    elif pa.types.is_map(kind):
-        yield from _leaves(kind.key_type)
-        yield from _leaves(kind.item_type)
-    elif pa.types.is_dictionary(kind) or hasattr(kind, "value_field"):
-        yield from _leaves(kind.value_type)
-    else:
-        yield kind

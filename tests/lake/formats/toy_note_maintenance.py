@@ -6,7 +6,7 @@ from typing import Any
 
 from toy_note import Note
 
-from lake_orch.assets.maintenance import Finding, HealthCheck, Maintenance, TaskContext, rewrite_in_lake
+from lake_orch.assets.maintenance import Finding, HealthCheck, Maintenance, TaskContext, rewrite_dataset
 
 
 def squeeze(context: TaskContext) -> dict[str, Any]:
@@ -14,11 +14,7 @@ def squeeze(context: TaskContext) -> dict[str, Any]:
     text = context.dataset().text
     short = " ".join(text.split())
     if short != text and not context.config.dry_run:
-        path = context.target.path
-        if context.lake.is_lake():
-            rewrite_in_lake(context, f"Squeeze {path}", lambda session: session.open(path).write(short))
-        else:
-            context.dataset().write(short)
+        rewrite_dataset(context, f"Squeeze {context.target.path}", lambda note: note.write(short))
     return {"lake/spaces": len(text) - len(short), "lake/due": short != text}
 
 

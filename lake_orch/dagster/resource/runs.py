@@ -1,0 +1,177 @@
+"""The branch, the gate and the session of the runs that use a lake."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Literal
+
+from dagster import DagsterInstance, DagsterRun, InitResourceContext
+from pydantic import Field, PrivateAttr, model_validator
+
+from lake_core.errors import LakeError
+from lake_orch.dagster.resource.root import LakeRoot
+from lake_orch.dagster.runs.gathering import BACKFILL_TAG, gathering_branch
+from lake_orch.dagster.runs.run_session import (
+    Gate,
+    RunSession,
+    from_tags,
+    gate_of,
+    inherited_session,
+    is_in_lake,
+    open_run_session,
+    publisher_of_parent,
+    scope_of,
+)
+from lake_orch.dagster.runs.upstream import RunPlace
+from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, PUBLISHER_TAG
+
+
+class LakeOfRuns(LakeRoot):
+    """A lake with the settings of the runs that use it."""
+
+    branch: str = Field(
+        default="main",
+        description="The branch that runs read and publish to; a run's tag lake/branch overrides it. Needs a lake.",
+    )
+    branch_from: str | None = Field(
+        default=None, description="The branch to create a missing branch from, for branch deployments."
+    )
+    scope: Literal["asset", "run"] = Field(
+        default="asset",
+        description="What is published together without a lake executor: "
+        "each asset when its step succeeds, or the whole run.",
+    )
+    gate: Literal["blocking", "error", "none"] = Field(
+        default="blocking",
+        description="Under scope 'run': which checks that fail with severity ERROR prevent publishing a run. "
+        "Blocking checks always do; `error` adds all other checks. A run's tag lake/gate overrides it.",
+    )
+    keep_failed_for: float = Field(
+        default=24.0,
+        gt=0,
+        le=168,
+        description="Hours for which the session of a failed run can be read, resumed and recovered.",
+    )
+
+    backfills: Literal["publish", "gather"] = Field(
+        default="publish",
+        description="Whether each run of a backfill publishes by itself, or all runs publish to a branch "
+        "that lake_backfill_sensor merges once. A backfill's tag lake/backfills overrides it.",
+    )
+
+    # By run id. A process keeps its epoch: it never takes that of a worker that replaced it.
+    _run_sessions: dict[str, RunSession] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check_gate(self) -> "LakeOfRuns":
+        if self.scope == "asset" and "gate" in self.model_fields_set and self.gate == "error":
+            raise ValueError(
+                "gate='error' holds back a whole run: under scope 'asset' an asset "
+                "is published when its own step succeeds, and only blocking checks of that step can gate it. "
+                "Use scope='run', or lake_job(gate='error')"
+            )
+        return self
+
+    @property
+    def keep_failed(self) -> timedelta:
+        """Return `keep_failed_for` as a timedelta."""
+        return timedelta(hours=self.keep_failed_for)
+
+    def branch_of(self, tags: Mapping[str, str], instance: DagsterInstance) -> str:
+        """Return the branch of a run with these tags. Create it if `branch_from` or `backfills` demand that.
+
+        Raises:
+            RefNotFound: The lake has no branch from which to create it.
+            NotALake: The root is a folder of plain tables, and a branch is to be created. `lake init` makes it a lake.
+        """
+        branch = tags.get(BRANCH_TAG, self.branch)
+        if self.branch_from is not None and branch != self.branch_from:
+            self._make_branch(branch, self.branch_from)
+        if tags.get(BACKFILLS_TAG, self.backfills) == "gather" and BACKFILL_TAG in tags and BRANCH_TAG not in tags:
+            backfill = gathering_branch(instance, tags)
+            self._make_branch(backfill, branch)
+            return backfill
+        return branch
+
+    def _make_branch(self, name: str, at: str) -> None:
+        lake = self.open()
+        if name not in lake.list_branches():
+            lake.create_branch(name, at=at, exist_ok=True)
+
+    def gate_of(self, tags: Mapping[str, str]) -> Gate:
+        """Return the gate of a run with these tags.
+
+        Raises:
+            InvalidDefinition: The tag does not name a gate.
+        """
+        return gate_of(tags, self.gate)
+
+    def run_session(self, instance: DagsterInstance, run: DagsterRun) -> RunSession | None:
+        """Return the session of this lake that a run writes into, or None if each asset is published on its own.
+
+        A run without the lake's executor opens the session here. Tearing down the run's resources publishes it.
+        """
+        session = self._run_sessions.get(run.run_id) or self._open_run_session(instance, run)
+        if session is not None:
+            self._run_sessions[run.run_id] = session
+        return session
+
+    def _open_run_session(self, instance: DagsterInstance, run: DagsterRun) -> RunSession | None:
+        stored = instance.get_run_by_id(run.run_id) or run
+        if (session := from_tags(stored)) is not None:
+            return session if self._is_own(stored, session) else None
+        if scope_of(stored.tags, self.scope) == "asset" and not self._continues_failed_run(instance, run):
+            return None
+        branch, publisher = self.branch_of(run.tags, instance), publisher_of_parent(instance, run)
+        gate = self.gate_of(run.tags)
+        return open_run_session(
+            instance, run, self.open(), branch=branch, root=self.root, publisher=publisher, gate=gate
+        )
+
+    def place_of(self, instance: DagsterInstance, run: DagsterRun) -> RunPlace:
+        """Return the branch that a run publishes to, and its session if it has one."""
+        session = self.run_session(instance, run)
+        if session is None:
+            return RunPlace(self.branch_of(run.tags, instance))
+        return RunPlace(self.open().get_session(session.id).branch, session.id)
+
+    def _continues_failed_run(self, instance: DagsterInstance, run: DagsterRun) -> bool:
+        """Return whether a run without a session of its own continues the session of a failed run.
+
+        A re-executed job of ops leaves out the op that opened it.
+        """
+        return (
+            run.parent_run_id is not None
+            and self.is_lake()
+            and inherited_session(instance, run, self.open(), self.root) is not None
+        )
+
+    def _is_own(self, run: DagsterRun, session: RunSession) -> bool:
+        return is_in_lake(run, session, self.open() if self.is_lake() else None, self.root)
+
+    def teardown_after_execution(self, context: InitResourceContext) -> None:
+        """Publish the session of a run without another publisher, if all of its steps have succeeded."""
+        run, instance = context.run, context.instance
+        if run is None or instance is None:
+            return
+        stored = instance.get_run_by_id(run.run_id)
+        session = None if stored is None else from_tags(stored)
+        if stored is None or session is None or stored.tags.get(PUBLISHER_TAG) != "teardown":
+            return
+        if not self._is_own(stored, session):
+            return
+
+        from lake_orch.dagster.runs.publishing import publish_session
+        from lake_orch.dagster.runs.steps import StepStates
+
+        if StepStates(instance, session.id).unfinished():
+            return
+        try:
+            published = publish_session(
+                instance, self.open(), session, gate=self.gate_of(stored.tags), keep_failed_for=self.keep_failed
+            )
+        except LakeError as error:
+            if context.log:
+                context.log.error(f"session {session.id} of this run is not published: {error}")
+            raise
+        if context.log:
+            context.log.info(f"session {session.id} of this run is published as commit {published.commit[:12]}")
