@@ -2,11 +2,13 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test test-extended test-all test-unit test-clouds stress histories interop bench lint docs .venv java
+.PHONY: help demo ui test test-extended test-all test-unit test-clouds test-airflow stress histories interop bench lint docs .venv java
 
 PY := .venv/bin/python
 # PYTHON=python3.14, for example, makes the environments with another Python than the first that is found.
 INSTALLED := .venv/.installed
+AIRFLOW ?= 3.3
+PY_AIRFLOW := .venv-airflow-$(AIRFLOW)/bin/python
 # Never somebody's own instance: the runs of the demo stay in the clone.
 export DAGSTER_HOME := $(CURDIR)/.dagster
 export LAKE_ROOT ?= $(CURDIR)/.lake
@@ -70,6 +72,13 @@ test-clouds: .venv ## run the stores against servers of Azure (where npm is), Go
 	@built() { test -x .clouds/$$1 && echo $(CURDIR)/.clouds/$$1; }; \
 	    AZURITE=$$(built node_modules/.bin/azurite-blob) FAKE_GCS_SERVER=$$(built fake-gcs-server) MINIO=$$(built minio) \
 	    exec $(PY) -m pytest -m clouds $(ARGS)
+
+test-airflow: ## run the tests of Airflow in .venv-airflow-3.3, or in that of AIRFLOW=3.1
+	@python=$$(for p in $(PYTHON) python3.13 python3.12 python3.11 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done); \
+	    test -x $(PY_AIRFLOW) || $$python -m venv $(dir $(PY_AIRFLOW))..
+	@$(PY_AIRFLOW) -m pip install --quiet --disable-pip-version-check --no-deps -r tests/airflow/$(AIRFLOW).lock
+	@$(PY_AIRFLOW) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@exec $(PY_AIRFLOW) -m pytest --confcutdir tests/airflow -m "airflow and not stress" tests/airflow $(ARGS)
 
 bench: .venv ## measure against deltalake
 	@exec $(PY) -m benchmarks $(ARGS)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,7 +17,7 @@ DAGS = Path(__file__).parent / "dags"
 
 
 @pytest.fixture(scope="session")
-def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a home of Airflow with a database, before anything imports Airflow."""
     home = tmp_path_factory.mktemp("airflow")
     os.environ.update(
@@ -33,7 +32,7 @@ def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         }
     )
     subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], check=True, capture_output=True)
-    yield home
+    return home
 
 
 @pytest.fixture

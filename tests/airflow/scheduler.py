@@ -15,16 +15,16 @@ from airflow import settings
 from airflow.dag_processing.bundles.manager import DagBundlesManager
 from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
+from airflow.providers.standard.version_compat import AIRFLOW_V_3_2_PLUS
 from airflow.sdk import timezone
 from airflow.sdk.definitions.dag import _run_task
 from airflow.utils.state import DagRunState, TaskInstanceState
 from sqlalchemy import select
 
 try:
-    from airflow.dag_processing.dagbag import BundleDagBag as DagBag
-    from airflow.dag_processing.dagbag import sync_bag_to_db
+    from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
 except ImportError:
-    from airflow.models.dagbag import DagBag, sync_bag_to_db
+    from airflow.models.dagbag import BundleDagBag, sync_bag_to_db
 
 MOST_TASKS = 200
 
@@ -50,7 +50,8 @@ def dags() -> dict[str, Any]:
         session.commit()
     (bundle,) = manager.get_all_dag_bundles()
     bundle.initialize()
-    bag = DagBag(dag_folder=bundle.path, bundle_path=bundle.path, bundle_name=bundle.name)
+    named = {"bundle_name": bundle.name} if AIRFLOW_V_3_2_PLUS else {}
+    bag = BundleDagBag(dag_folder=bundle.path, bundle_path=bundle.path, **named)
     assert not bag.import_errors, bag.import_errors
     sync_bag_to_db(bag, bundle.name, bundle.version)
     return dict(bag.dags)
@@ -165,6 +166,4 @@ class Life:
             return str(run.state)
 
     def _of_run(self) -> Any:
-        return select(TaskInstance).where(
-            TaskInstance.run_id == self.run_id, TaskInstance.dag_id == self.dag.dag_id
-        )
+        return select(TaskInstance).where(TaskInstance.run_id == self.run_id, TaskInstance.dag_id == self.dag.dag_id)

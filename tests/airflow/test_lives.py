@@ -42,7 +42,9 @@ def published(root: Path) -> Counter[tuple[str, str, int]]:
     for name in TABLES:
         if any(record.path == f"tables/{name}" for record in lake.list_datasets("main")):
             rows = lake.delta(f"tables/{name}").to_arrow()
-            found.update((name, task, n) for task, n in zip(rows["task"].to_pylist(), rows["n"].to_pylist()))
+            found.update(
+                (name, task, n) for task, n in zip(rows["task"].to_pylist(), rows["n"].to_pylist(), strict=True)
+            )
     return found
 
 

@@ -1,4 +1,4 @@
-"""A run with all that Airflow has: mapped tasks, a branch, a task that is deferred, a check, and tables of two kinds."""
+"""A run with all that Airflow has: mapped tasks, a branch, a task that is deferred, and a check."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ class Halves(BaseOperator):
         with self.work() as w:
             w.append("tables/shared", self._half(context["ti"], number, 0))
         context["ti"].xcom_push(key="number", value=number)
-        self.defer(
-            trigger=DateTimeTrigger(moment=datetime.now(UTC) + timedelta(milliseconds=10)), method_name="go_on"
-        )
+        self.defer(trigger=DateTimeTrigger(moment=datetime.now(UTC) + timedelta(milliseconds=10)), method_name="go_on")
 
     def go_on(self, context: Any, event: Any = None) -> None:
         act(context["ti"].task_id)
