@@ -25,11 +25,16 @@ def uvarint(number: int) -> bytes:
 
 def read_uvarint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """Return the unsigned number at a position, and the position after it. Raises InvalidVarint."""
-    number = 0
-    for index, byte in enumerate(data[at : at + _LONGEST]):
-        number |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            if number >> 64:
-                break
-            return number, at + index + 1
+    number, end = 0, at
+    try:
+        for shift in range(0, 7 * _LONGEST, 7):
+            byte = data[end]
+            number |= (byte & 0x7F) << shift
+            end += 1
+            if byte < 0x80:
+                if number >> 64:
+                    break
+                return number, end
+    except IndexError:
+        pass
     raise InvalidVarint(f"there is no valid integer of at most 64 bits at byte {at}")

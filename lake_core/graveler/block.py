@@ -8,10 +8,13 @@ The packages for checksums and compression are imported when they are used, beca
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.varint import read_uvarint, uvarint
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 TRAILER = 5
 """The number of bytes after the content of a stored block."""
@@ -43,6 +46,20 @@ def read_handle(data: bytes, at: int = 0) -> tuple[Handle, int]:
     offset, at = read_uvarint(data, at)
     length, at = read_uvarint(data, at)
     return Handle(offset, length), at
+
+
+def read_handles(values: Sequence[bytes]) -> list[Handle]:
+    """Read the handles with which values begin."""
+    handles: list[Handle] = []
+    make = tuple.__new__  # a third of the time of the type's own constructor
+    for value in values:
+        if len(value) == 5:  # the usual one: three bytes for the offset, two for the length
+            a, b, c, d, e = value
+            if a & b & d >= 0x80 > c | e:
+                handles.append(make(Handle, (a & 0x7F | (b & 0x7F) << 7 | c << 14, d & 0x7F | e << 7)))
+                continue
+        handles.append(read_handle(value)[0])
+    return handles
 
 
 def masked_crc32c(data: bytes) -> int:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from lake_core.graveler.block import TRAILER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class DecodedBlock(NamedTuple):
     """The records of a data block. Not to be changed: it may be in several ranges."""
 
+    stored: bytes
+    """The block as its file has it, with its trailer."""
     keys: list[bytes]
     values: list[bytes]
     size: int
@@ -17,7 +24,10 @@ class DecodedBlock(NamedTuple):
 
 
 class BlockCache:
-    """The blocks that were decoded last, of at most `memory_bytes` by their sizes. Safe to use from many threads."""
+    """The blocks that were decoded last, of at most `memory_bytes` by their sizes. Safe to use from many threads.
+
+    They are looked up by their checksums, because hashing all bytes of a block takes longer than comparing them.
+    """
 
     def __init__(self, memory_bytes: int) -> None:
         self._memory_bytes = memory_bytes
@@ -25,21 +35,26 @@ class BlockCache:
         self._used = 0
         self._lock = threading.Lock()
 
-    def get(self, stored: bytes) -> DecodedBlock | None:
-        """Return the block that has these bytes, with its trailer, or None."""
+    def get_many(self, stored: Sequence[bytes]) -> list[DecodedBlock | None]:
+        """Return the blocks that have these bytes, with their trailers, and None for those that are not kept."""
+        found: list[DecodedBlock | None] = []
         with self._lock:
-            block = self._blocks.get(stored)
-            if block is not None:
-                self._blocks.move_to_end(stored)
-            return block
+            for each in stored:
+                block = self._blocks.get(each[-TRAILER:])
+                if block is not None and block.stored == each:
+                    self._blocks.move_to_end(each[-TRAILER:])
+                    found.append(block)
+                else:
+                    found.append(None)
+        return found
 
-    def keep(self, stored: bytes, block: DecodedBlock) -> None:
-        """Keep a block whose checksum was checked."""
+    def keep(self, block: DecodedBlock) -> None:
+        """Keep a block whose checksum was checked. It replaces another one with the same checksum."""
+        checksum = block.stored[-TRAILER:]
         with self._lock:
-            if stored in self._blocks:
-                return
-            self._blocks[stored] = block
-            self._used += block.size
+            replaced = self._blocks.pop(checksum, None)
+            self._blocks[checksum] = block
+            self._used += block.size - (replaced.size if replaced is not None else 0)
             while self._used > self._memory_bytes:
                 _, dropped = self._blocks.popitem(last=False)
                 self._used -= dropped.size

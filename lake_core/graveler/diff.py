@@ -26,12 +26,12 @@ def differences(
     left = _Side(reader, before, common, prefix)
     right = _Side(reader, after, common, prefix)
     while (bound := min((side.end for side in (left, right) if side.end is not None), default=None)) is not None:
-        old, new = _unequal(left.take(bound), right.take(bound))
-        # Equal values are dropped before any of them is decoded.
-        for key in sorted({key for key, _ in old.items() ^ new.items()}):
-            first, second = old.get(key), new.get(key)
-            if exact or first is None or second is None or identity_of(first) != identity_of(second):
-                yield RecordDifference(key, _record(key, first), _record(key, second))
+        for old, new in _unequal(left.take(bound), right.take(bound)):
+            # Equal values are dropped before any of them is decoded.
+            for key in sorted({key for key, _ in old.items() ^ new.items()}):
+                first, second = old.get(key), new.get(key)
+                if exact or first is None or second is None or identity_of(first) != identity_of(second):
+                    yield RecordDifference(key, _record(key, first), _record(key, second))
 
 
 _Records: TypeAlias = "tuple[Sequence[bytes], Sequence[bytes]]"
@@ -39,26 +39,25 @@ _Records: TypeAlias = "tuple[Sequence[bytes], Sequence[bytes]]"
 _STRIDE = 256
 
 
-def _unequal(left: _Records, right: _Records) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
-    """Return two runs of records by key, without the records that both begin and end with."""
-    first = _common(left, right)
-    most = min(len(left[0]), len(right[0])) - first
-    last = min(most, _common(*((keys[::-1], values[::-1]) for keys, values in (left, right)))) if most else 0
-    old, new = (
-        dict(zip(keys[first : len(keys) - last], values[first : len(values) - last], strict=True))
-        for keys, values in (left, right)
-    )
-    return old, new
-
-
-def _common(left: _Records, right: _Records) -> int:
-    """Return how many records two runs begin with in common, rounded down: a slice is compared at once."""
-    size = min(len(left[0]), len(right[0]))
-    for start in range(0, size, _STRIDE):
-        part = slice(start, min(start + _STRIDE, size))
-        if left[0][part] != right[0][part] or left[1][part] != right[1][part]:
-            return start
-    return size
+def _unequal(left: _Records, right: _Records) -> Iterator[tuple[dict[bytes, bytes], dict[bytes, bytes]]]:
+    """Yield the parts of two runs of records that differ, by key, without long parts that are equal."""
+    (keys, values), (others, other_values) = left, right
+    at = other = 0
+    while at < len(keys) and other < len(others):
+        if keys[at : at + _STRIDE] == others[other : other + _STRIDE] and (
+            values[at : at + _STRIDE] == other_values[other : other + _STRIDE]
+        ):
+            at, other = at + _STRIDE, other + _STRIDE
+            continue
+        # Both parts end at the same key, so that what follows can be equal again.
+        bound = min(keys[min(at + _STRIDE, len(keys)) - 1], others[min(other + _STRIDE, len(others)) - 1])
+        end, other_end = bisect_right(keys, bound, at), bisect_right(others, bound, other)
+        yield (
+            dict(zip(keys[at:end], values[at:end], strict=True)),
+            dict(zip(others[other:other_end], other_values[other:other_end], strict=True)),
+        )
+        at, other = end, other_end
+    yield dict(zip(keys[at:], values[at:], strict=True)), dict(zip(others[other:], other_values[other:], strict=True))
 
 
 def _record(key: bytes, value: bytes | None) -> Record | None:

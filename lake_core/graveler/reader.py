@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import threading
+from bisect import bisect_left
 from collections import OrderedDict
 from typing import TYPE_CHECKING, TypeVar
 
@@ -23,10 +24,10 @@ _MEMORY = 512 << 20
 _LARGEST = 1 << 30
 """The largest file that is read, in bytes: far larger than any metarange."""
 _PROMOTE_AFTER = 3
-_MOST_OF_BLOCKS = 16 << 20
+_MOST_OF_BLOCKS = 32 << 20
 """Bytes of decoded blocks.
 
-They are those of some thirty versions of a range. After so many, its blocks end at the same records again.
+They are those of more than thirty versions of a large range. After so many, its blocks end at the same records again.
 """
 _T = TypeVar("_T")
 _NAME = re.compile(r"[0-9a-f]{64}")
@@ -42,21 +43,28 @@ def is_remote(store: ObjectStore) -> bool:
 
 
 class Columns:
-    """A decoded range: its keys in order, and their joined values."""
+    """A decoded range: its keys in order, and their joined values. `size` is that of both in bytes, if it is known."""
 
-    def __init__(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+    def __init__(self, keys: Sequence[bytes], values: Sequence[bytes], size: int | None = None) -> None:
         self.keys = keys
         self.values = values
+        self._size = size
 
     @functools.cached_property
     def by_key(self) -> dict[bytes, bytes]:
         """Return the values by their keys."""
         return dict(zip(self.keys, self.values, strict=True))
 
+    def find(self, key: bytes) -> bytes | None:
+        """Return the joined value of a key, or None if it is absent."""
+        at = bisect_left(self.keys, key)
+        return self.values[at] if at < len(self.keys) and self.keys[at] == key else None
+
     @property
     def memory(self) -> int:
         """Return the approximate size in bytes."""
-        return sum(map(len, self.keys)) + sum(map(len, self.values)) + RECORD_OVERHEAD * len(self.keys)
+        size = sum(map(len, self.keys)) + sum(map(len, self.values)) if self._size is None else self._size
+        return size + RECORD_OVERHEAD * len(self.keys)
 
 
 class RangeReader:
@@ -93,7 +101,7 @@ class RangeReader:
         kept = self._get("metarange", tree)
         if isinstance(kept, Metarange):
             return kept
-        decoded = Metarange(*self._decode(tree))
+        decoded = self._read(tree, lambda table: Metarange(*table.columns))
         self.keep_metarange(tree, decoded)
         return decoded
 
@@ -102,7 +110,7 @@ class RangeReader:
         kept = self._get("columns", name)
         if isinstance(kept, Columns):
             return kept
-        decoded = Columns(*self._decode(name))
+        decoded = self._read(name, lambda table: Columns(*table.columns, table.columns_bytes))
         self.keep_columns(name, decoded)
         with self._lock:
             # Its bytes, or its index, were cached to look up single keys.
@@ -129,7 +137,7 @@ class RangeReader:
         """
         kept = self._get("columns", name)
         if isinstance(kept, Columns):
-            return kept.by_key.get(key)
+            return kept.find(key)
         index = self._get("index", name)
         if isinstance(index, IndexedTable):
             try:
@@ -143,7 +151,7 @@ class RangeReader:
                 self._finds.clear()
         table = self._get("table", name)
         if asked > _PROMOTE_AFTER and isinstance(table, Table) and self._has_room(table.decoded_bytes):
-            return self.columns(name).by_key.get(key)
+            return self.columns(name).find(key)
         return self._read(name, lambda table: table.find(key), keep=self._keep_open)
 
     def put(self, name: str, data: bytes) -> None:
@@ -157,14 +165,11 @@ class RangeReader:
             data = self.cache.get(name, self._space)
             if data is not None:
                 return data
-        data = bytes(self.store.get(self.key(name), 0, _LARGEST + 1))
+        data = self.store.get(self.key(name), 0, _LARGEST + 1)
         if len(data) > _LARGEST:
             raise CorruptTable(f"{self.key(name)} is larger than {_LARGEST} bytes, so it is not a range")
         self.put(name, data)
         return data
-
-    def _decode(self, name: str) -> tuple[list[bytes], list[bytes]]:
-        return self._read(name, lambda table: table.columns)
 
     def _keep_open(self, name: str, table: Table) -> None:
         """Keep a table that was just read: with its file if the memory has room for it, else only its index."""

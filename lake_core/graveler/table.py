@@ -14,7 +14,7 @@ import operator
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from lake_core.graveler.block import KIND_SET, TRAILER, Handle, read_block, read_entries, read_handle
+from lake_core.graveler.block import KIND_SET, TRAILER, Handle, read_block, read_entries, read_handle, read_handles
 from lake_core.graveler.block_cache import DecodedBlock
 from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.record import Record, split_value
@@ -35,6 +35,7 @@ _BUDGET = 1 << 30
 RECORD_OVERHEAD = 200
 """The bytes that a decoded record takes besides its key and its value, including its place in a look-up table."""
 _TAIL = 8 << 10
+_OUT_OF_ORDER = "the keys of an SSTable are not in order"
 
 
 def read_sstable(data: bytes) -> Table:
@@ -66,9 +67,11 @@ class Table:
             raise CorruptTable(f"SSTable version {version} with checksum type {footer[0]} is not supported")
         self._metaindex, at = read_handle(footer, 1)
         self._index_handle, _ = read_handle(footer, at)
-        self._data = bytes(data) if type(data) is not bytes else data
+        self._data = data if isinstance(data, bytes) else bytes(data)
         self._budget = budget
         self._blocks = blocks
+        self.columns_bytes = 0
+        """The bytes of the decompressed blocks that `columns` has read, and of their keys."""
 
     def __len__(self) -> int:
         """Return the size of the file in bytes."""
@@ -111,27 +114,30 @@ class Table:
     @functools.cached_property
     def columns(self) -> tuple[list[bytes], list[bytes]]:
         """Return all keys in order, and their joined identities and values. Reads every block."""
+        stored = [self._data[at : at + length + TRAILER] for at, length in self._index[1]]
+        known = self._blocks.get_many(stored) if self._blocks is not None else [None] * len(stored)
         keys: list[bytes] = []
         values: list[bytes] = []
         budget = self._budget
-        for handle in self._index[1]:
-            block = self._decoded(handle, budget)
+        for part, handle, block in zip(stored, self._index[1], known, strict=True):
+            if block is None or block.size > budget:
+                block = self._decoded(part, handle, budget)
             budget -= block.size
+            if keys and block.keys and keys[-1] >= block.keys[0]:
+                raise CorruptTable(_OUT_OF_ORDER)
             keys += block.keys
             values += block.values
-        _check_order(keys)
+        self.columns_bytes = self._budget - budget
         return keys, values
 
-    def _decoded(self, handle: Handle, budget: int) -> DecodedBlock:
-        stored = self._data[handle.offset : handle.offset + handle.length + TRAILER]
-        known = self._blocks.get(stored) if self._blocks is not None else None
-        if known is not None and known.size <= budget:
-            return known
+    def _decoded(self, stored: bytes, handle: Handle, budget: int) -> DecodedBlock:
         content = read_block(self._data, handle)
-        keys, values = read_entries(content, budget)
-        block = DecodedBlock(_user_keys(keys), values, len(content) + sum(map(len, keys)))
+        internal, values = read_entries(content, budget)
+        keys = _user_keys(internal)
+        _check_order(keys)
+        block = DecodedBlock(stored, keys, values, len(content) + sum(map(len, internal)))
         if self._blocks is not None:
-            self._blocks.keep(stored, block)
+            self._blocks.keep(block)
         return block
 
     @property
@@ -171,21 +177,21 @@ class Table:
                 ends += more
                 handles += further
         position = 0
-        for handle in handles:
+        for offset, length in handles:
             # With overlapping blocks, a small file could contain any amount of data.
-            if handle.offset < position:
+            if offset < position:
                 raise CorruptTable("the blocks of an SSTable overlap")
-            position = handle.offset + handle.length
+            position = offset + length
         return ends, handles
 
     def _read_index(self, handle: Handle) -> tuple[list[bytes], list[Handle]]:
         keys, values = read_entries(read_block(self._data, handle), self._budget)
-        if any(len(key) < 8 for key in keys):
+        if min(map(len, keys), default=8) < 8:
             raise CorruptTable("an index entry has an incomplete key")
         ends = [key[:-8] for key in keys]
         if not all(map(operator.le, ends, ends[1:])):
             raise CorruptTable("the index of an SSTable is not in order")
-        return ends, [read_handle(value)[0] for value in values]
+        return ends, read_handles(values)
 
 
 class IndexedTable:
@@ -252,7 +258,7 @@ def _user_keys(internal: list[bytes]) -> list[bytes]:
 
 def _check_order(keys: list[bytes]) -> None:
     if not all(map(operator.lt, keys, keys[1:])):
-        raise CorruptTable("the keys of an SSTable are not in order")
+        raise CorruptTable(_OUT_OF_ORDER)
 
 
 def _text(value: bytes) -> str | bytes:

@@ -16,7 +16,7 @@ from lake_core.errors import LakeError, NotFound
 from lake_core.lake.errors import Collected
 from lake_core.lake.gc import collect
 from lake_core.lake.gc.collect import CollectionRefused
-from lake_core.lake.refs.commit_graph import CommitGraph
+from lake_core.lake.gc.retention import HISTORY
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.state.content import OBJECTS, address_of, new_item
 from lake_core.store import MemoryStore
@@ -174,11 +174,12 @@ def test_plain_readers_keep_their_versions_for_the_tables_own_retention(
 
 def _condemn(lake: Lake, keys: list[str]) -> str:
     repository = lake.repository
-    return collect._announce(repository, keys, set(), CommitGraph(), repository.clock())
+    return collect._announce(repository, keys, (), collect._Marks(repository, HISTORY))
 
 
 def _finish(lake: Lake, id: str) -> list[str]:
-    return collect._finish(lake.repository, id, dt.timedelta(days=30), lambda phase, count: None)
+    marks = collect._Marks(lake.repository, HISTORY)
+    return collect._finish(lake.repository, id, marks, lambda phase, count: None)
 
 
 def test_content_to_be_deleted_that_a_publish_reuses_is_put_again(

@@ -15,7 +15,7 @@ from lake_core.errors import LakeError
 from lake_core.lake.errors import Collected, Conflict
 from lake_core.lake.gc import collect
 from lake_core.lake.gc.deletion import DeleteTask
-from lake_core.lake.refs.commit_graph import CommitGraph
+from lake_core.lake.gc.retention import HISTORY
 from lake_core.lake.refs.lease import LeaseConfig
 from lake_core.lake.refs.pending_deletions import PREFIX
 from lake_core.lake.state.content import OBJECTS, address_of, new_item
@@ -169,7 +169,7 @@ def _announced(store: MemoryStore, clock: ManualClock) -> tuple[Lake, str]:
     """Return a lake with an announced collection of the garbage, and its id."""
     lake = _open(store, clock)
     keys = [address_of(new_item(content, clock()).entry.etag) for content in GARBAGE]
-    return lake, collect._announce(lake.repository, keys, frozenset(), CommitGraph(), clock())
+    return lake, collect._announce(lake.repository, keys, (), collect._Marks(lake.repository, HISTORY))
 
 
 def test_deletions_of_a_slow_collector_spare_what_is_used_since() -> None:

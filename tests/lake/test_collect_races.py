@@ -52,10 +52,16 @@ def _with_versions() -> tuple[Lake, MemoryStore, ManualClock]:
 
 
 def _act(
-    patch: pytest.MonkeyPatch, step: str, *, before: Callable[[], Any] = bool, after: Callable[[], Any] = bool, at: int
+    patch: pytest.MonkeyPatch,
+    step: str,
+    *,
+    before: Callable[[], Any] = bool,
+    after: Callable[[], Any] = bool,
+    at: int,
+    of: object = collect,
 ) -> None:
     """Let another process act before or after a step of collection is taken for the `at`-th time."""
-    real, calls = getattr(collect, step), 0
+    real, calls = getattr(of, step), 0
 
     def taken(*arguments: Any, **options: Any) -> Any:
         nonlocal calls
@@ -68,7 +74,7 @@ def _act(
             after()
         return result
 
-    patch.setattr(collect, step, taken)
+    patch.setattr(of, step, taken)
 
 
 def test_threads_with_refs_of_different_times_find_all_lists() -> None:
@@ -166,7 +172,7 @@ def test_a_cherry_pick_of_a_commit_that_a_collection_drops_is_refused(monkeypatc
         other = opened(store, clock)
         other.delete_branch("side")
         with pytest.MonkeyPatch.context() as patch:
-            _act(patch, "_mark", after=try_to_publish, at=2)
+            _act(patch, "add", after=try_to_publish, at=2, of=collect._Marks)
             other.maintenance.gc()
         raise refused[0]
 
@@ -187,7 +193,7 @@ def test_a_flush_does_not_bring_back_files_that_a_collection_deletes(monkeypatch
         with pytest.raises(Collected):
             writer.flush()
 
-    _act(monkeypatch, "_mark", after=restore, at=2)
+    _act(monkeypatch, "add", after=restore, at=2, of=collect._Marks)
     assert lake.maintenance.gc().keys
     assert writer.state == "open"
     assert lake.maintenance.verify() == []

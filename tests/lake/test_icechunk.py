@@ -18,8 +18,8 @@ from lake_core.icechunk.dataset_format import IcechunkFormat
 from lake_core.icechunk.errors import InvalidRefName, UnsupportedSpecVersion
 from lake_core.lake.errors import Collected, Conflict, DatasetNotFound, NothingToApply, ReadOnly, SessionClosed
 from lake_core.lake.gc import collect
+from lake_core.lake.gc.retention import HISTORY
 from lake_core.lake.publish import commit_to_branch
-from lake_core.lake.refs.commit_graph import CommitGraph
 from lake_core.store import LocalStore, ObjectStore
 from lake_core.testing.manual_clock import ManualClock
 from tests.lake.arrays import CHUNK, PATH, chunk_values, create_array, filled, outside, outside_values, set_chunk
@@ -493,7 +493,7 @@ def test_a_repository_that_is_being_collected_is_not_created_anew(tmp_path: Path
             set_chunk(repository.store, chunk, 7)
             repository.session.commit("provisional")
     pending = [str(file.relative_to(tmp_path)) for file in (tmp_path / PATH / folder).iterdir()]
-    collect._announce(lake.repository, pending, set(), CommitGraph(), lake.repository.clock())
+    collect._announce(lake.repository, pending, (), collect._Marks(lake.repository, HISTORY))
     with pytest.raises(Collected):
         lake.cherry_pick("main", onto="other")
 

@@ -10,15 +10,18 @@ from lake_core import runtime
 from lake_core.dataset import KeyClass, dataset_format
 from lake_core.errors import NotFound
 from lake_core.graveler import CorruptTable, read_properties
+from lake_core.lake.gc.derived import needed_derived
 from lake_core.lake.lake_format import ORIGIN_KEY
+from lake_core.lake.refs.pending_deletions import collections
 from lake_core.lake.repository import TREES, Repository
 from lake_core.lake.state.claims import claimed
 from lake_core.lake.state.content import OBJECTS, digest_of
 from lake_core.lake.state.derived import DERIVED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Set
 
+    from lake_core.lake.refs.refs_state import RefsState
     from lake_core.store import ObjectMeta, ObjectStore
 
 LISTS = "_lake/gc"
@@ -30,7 +33,25 @@ MIN_AGE = timedelta(days=8)
 _UNDER_WAY = timedelta(seconds=10)
 
 
-def age_limit(repository: Repository) -> datetime:
+def unreached(repository: Repository, refs: RefsState, reached: Set[str]) -> list[ObjectMeta]:
+    """List the lake's own objects that are old, not among the reached ones, and of no other use as of these refs."""
+    root, old = repository.root, _age_limit(repository)
+    # Not in one set with the reached keys, which may be millions.
+    needed = {key for _, key in collections(refs)} | needed_derived(repository, refs)
+    # In the storage namespace of a lakeFS repository, objects older than the lake belong to the repository.
+    since = root.head(ORIGIN_KEY).last_modified if repository.format.origin else None
+    return [
+        meta
+        for meta in _collectable(root)
+        if meta.last_modified < old
+        and (since is None or meta.last_modified > since)
+        and meta.key not in reached
+        and meta.key not in needed
+        and _is_own(root, meta)
+    ]
+
+
+def _age_limit(repository: Repository) -> datetime:
     """Return the time since which written objects may still be published.
 
     It is by the store's clock, or by the lake's if the caller passed one; then recent objects are spared as well.
@@ -43,17 +64,8 @@ def age_limit(repository: Repository) -> datetime:
     return min(limit, now - _UNDER_WAY if repository.given_clock else now - MIN_AGE)
 
 
-def candidates(repository: Repository) -> Iterator[ObjectMeta]:
-    """Yield the objects that the lake may delete: content, ranges, derived objects, old lists, unique objects."""
-    root = repository.root
-    # In the storage namespace of a lakeFS repository, objects older than the lake belong to the repository.
-    since = root.head(ORIGIN_KEY).last_modified if repository.format.origin else None
-    for meta in _collectable(root):
-        if since is None or meta.last_modified > since:
-            yield meta
-
-
 def _collectable(root: ObjectStore) -> Iterator[ObjectMeta]:
+    """Yield content, ranges, derived objects, old lists, and unique objects of datasets."""
     yield from root.list(f"{OBJECTS}/")
     yield from root.list(f"{TREES}/")
     yield from root.list(f"{DERIVED}/")
@@ -66,7 +78,7 @@ def _collectable(root: ObjectStore) -> Iterator[ObjectMeta]:
                 yield meta
 
 
-def is_own(root: ObjectStore, meta: ObjectMeta) -> bool:
+def _is_own(root: ObjectStore, meta: ObjectMeta) -> bool:
     """Return whether this lake may have written an object in its folders.
 
     A lakeFS server may have a repository at the same location.

@@ -13,21 +13,20 @@ from typing import TYPE_CHECKING, Any
 from lake_core import runtime
 from lake_core.errors import LakeError, NotFound
 from lake_core.journal import Action, Add, Append, Delete, State, Update
-from lake_core.lake.gc.candidates import LISTS, MIN_AGE, age_limit, candidates, is_own
+from lake_core.lake.gc.candidates import LISTS, MIN_AGE, unreached
 from lake_core.lake.gc.deletion import delete_listed
-from lake_core.lake.gc.derived import needed_derived
 from lake_core.lake.gc.mark import Reachability
 from lake_core.lake.gc.reap import reap
 from lake_core.lake.gc.retention import kept_commits, retain
 from lake_core.lake.refs.commit_graph import CommitGraph
 from lake_core.lake.refs.commit_link import LINKS, link_value
-from lake_core.lake.refs.pending_deletions import PREFIX, collections, encode_list, read_list
+from lake_core.lake.refs.pending_deletions import PREFIX, collections, encode_list, read_list, unfinished
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import MOST_EXPIRY
-from lake_core.lake.refs.values import text_of
 from lake_core.lake.repository import TREES, Repository
 from lake_core.lake.state.claims import claimed_paths
 from lake_core.lake.state.content import EPOCH, OBJECTS
+from lake_core.lake.state.dataset_record import path_above
 from lake_core.lake.state.derived import DERIVED
 from lake_core.runner import RunnerFailed, run_in_turn
 
@@ -77,79 +76,78 @@ def collect(
     if not dry_run:
         reap(repository)
         for id in sorted(repository.refs().under(PREFIX)):
-            finished += _finish(repository, id, history, tell, Reachability(repository, run))
+            finished += _finish(repository, id, _Marks(repository, history, run), tell)
+    marks = _Marks(repository, max(history, MOST_EXPIRY), run)  # keeps the commits at which private sessions began
     refs = repository.refs()
     now = repository.clock()
-    history = max(history, MOST_EXPIRY)  # keeps the commits at which private sessions began
-    cutoff = now - history
-    reachable, graph = Reachability(repository, run), CommitGraph()
-    dropped = _mark(repository, refs, cutoff, reachable, graph, now)
-    tell("marked", len(reachable.keys))
+    dropped = marks.add(refs, now)
+    tell("marked", len(marks.keys))
     if not dry_run:
         repository.journal.purge(now - MIN_AGE)
-    old = age_limit(repository)
-    # Not in one set with the reachable keys, which may be millions.
-    needed = {key for _, key in collections(refs)} | needed_derived(repository, refs)
-    unreached = (
-        meta
-        for meta in candidates(repository)
-        if meta.key not in reachable.keys and meta.key not in needed and meta.last_modified < old
-    )
-    garbage = [meta for meta in unreached if is_own(repository.root, meta)]
+    garbage = unreached(repository, refs, marks.keys)
     size = sum(meta.size for meta in garbage)
     if dry_run or not (garbage or dropped):
         return Collection((*finished, *(meta.key for meta in garbage)), size, len(dropped), dry_run)
-    id = _announce(repository, [meta.key for meta in garbage], dropped, graph, cutoff)
+    id = _announce(repository, [meta.key for meta in garbage], dropped, marks)
     tell("listed", len(garbage))
-    deleted = _finish(repository, id, history, tell, reachable, graph)
+    deleted = _finish(repository, id, marks, tell)
     sizes = {meta.key: meta.size for meta in garbage}
     return Collection((*finished, *deleted), sum(sizes.get(key, 0) for key in deleted), len(dropped), False)
 
 
-def _mark(
-    repository: Repository,
-    refs: RefsState,
-    cutoff: datetime,
-    reachable: Reachability,
-    graph: CommitGraph,
-    now: datetime,
-) -> frozenset[str]:
-    """Mark what the retained states reach, and return the commits that are not retained.
+class _Marks:
+    """The objects that the retained states reach, also those of later refs. Each state is marked once."""
 
-    Raises CollectionRefused if a state cannot be read, and RunnerFailed.
-    """
-    try:
-        graph.update(refs)
-        retention = retain(graph, refs, repository.format.branch, cutoff)
-        reachable.add(retention, now)
-    except RunnerFailed:
-        raise
-    except LakeError as error:
-        raise CollectionRefused(
-            f"a live state cannot be read, so it is unknown which objects it needs, and nothing was deleted: {error}"
-        ) from error
-    return retention.dropped
+    def __init__(self, repository: Repository, history: timedelta, run: Runner = run_in_turn) -> None:
+        self._reachable = Reachability(repository, run)
+        self._graph = CommitGraph()
+        self._branch = repository.format.branch
+        self._history, self._cutoff = history, EPOCH
+        self.run = run
+        self.keys: Set[str] = self._reachable.keys
+
+    def add(self, refs: RefsState, now: datetime, *, dropped_too: bool = False) -> Sequence[str]:
+        """Mark what the retained states reach, and return the commits that are not retained, parents first.
+
+        With `dropped_too`, mark what those reach as well, as far as they can be read.
+
+        Raises CollectionRefused if a retained state cannot be read, and RunnerFailed.
+        """
+        self._cutoff = now - self._history
+        try:
+            self._graph.update(refs)
+            retention = retain(self._graph, refs, self._branch, self._cutoff)
+            self._reachable.add(retention, now)
+        except RunnerFailed:
+            raise
+        except LakeError as error:
+            raise CollectionRefused(
+                "a live state cannot be read, so it is unknown which objects it needs, and nothing was deleted: "
+                f"{error}"
+            ) from error
+        if dropped_too and retention.dropped:
+            self._reachable.add(retain(self._graph, refs, self._branch, EPOCH), now, lambda name, error: None)
+        return sorted(retention.dropped, key=lambda commit: self._graph.nodes[commit].order)
+
+    def still_dropped(self, commits: Sequence[str], refs: RefsState) -> list[str]:
+        """Return those of some commits that newer refs have, and do not retain."""
+        self._graph.update(refs)
+        kept = kept_commits(self._graph, refs, self._cutoff)
+        return [commit for commit in commits if commit in self._graph.nodes and commit not in kept]
 
 
-def _announce(
-    repository: Repository, keys: list[str], dropped: frozenset[str], graph: CommitGraph, cutoff: datetime
-) -> str:
+def _announce(repository: Repository, keys: list[str], dropped: Sequence[str], marks: _Marks) -> str:
     """Remove the commits that are not retained from the refs journal, but for their links, and record a list in it.
 
     The list comes with the last of the commits. No branch can begin at a commit that only listed objects hold.
     """
-    ordered = sorted(dropped, key=lambda commit: graph.nodes[commit].order)
     links: dict[str, Any] = {}
-    parts = [ordered[start : start + _MOST_COMMITS] for start in range(0, len(ordered), _MOST_COMMITS)] or [[]]
+    parts = [dropped[start : start + _MOST_COMMITS] for start in range(0, len(dropped), _MOST_COMMITS)] or [[]]
 
     def remove(part: Sequence[str], state: State) -> list[Action]:
         refs = RefsState(state)
-        graph.update(refs)
-        kept = kept_commits(graph, refs, cutoff)
         actions: list[Action] = []
-        for commit in part:
-            if commit in kept or commit not in graph.nodes:
-                continue
+        for commit in marks.still_dropped(part, refs):
             if commit not in links:
                 links[commit] = link_value(refs.commit(commit))
             actions.append(Delete(f"commit/{commit}"))
@@ -179,66 +177,48 @@ def _announce(
     return id
 
 
-def _finish(
-    repository: Repository,
-    id: str,
-    history: timedelta,
-    tell: Callable[[str, int], None],
-    reachable: Reachability | None = None,
-    graph: CommitGraph | None = None,
-) -> list[str]:
+def _finish(repository: Repository, id: str, marks: _Marks, tell: Callable[[str, int], None]) -> list[str]:
     """Delete the listed objects that are still not reached, and return their keys.
 
     This can be repeated safely, by any process, also by several at once.
     """
     started = runtime.monotonic()
     refs = repository.refs()
-    value = refs.under(PREFIX).get(id)
-    if value is None or "done" in value:
+    entry = unfinished(refs, id)
+    if entry is not None and "final" not in entry:
+        _decide(repository, id, refs, marks)
+        entry = unfinished(repository.refs(), id)  # another process may have been faster
+    if entry is None:
         return []
-    marked = reachable or Reachability(repository)
-    if "final" not in value:
-        _decide(repository, id, refs, history, marked, graph or CommitGraph())
-        value = repository.refs().under(PREFIX).get(id)
-        if value is None or "done" in value:
-            return []  # another process was faster
-    gone = sorted(read_list(repository.root, text_of(f"{PREFIX}{id}", value, "list")) - {""})
-    deleted = delete_listed(repository.root, gone, started, tell, marked.run)
+    gone = sorted(read_list(repository.root, entry["list"]) - {""})
+    deleted = delete_listed(repository.root, gone, started, tell, marks.run)
     if len(deleted) < len(gone):
         return deleted
 
     def plan(state: State) -> Sequence[Action]:
-        newest = RefsState(state).under(PREFIX).get(id)
-        if newest is None or "done" in newest:
-            return ()
-        return [Update(f"{PREFIX}{id}", {**newest, "done": repository.clock().isoformat()})]
+        newest = unfinished(RefsState(state), id)
+        return () if newest is None else [Update(f"{PREFIX}{id}", {**newest, "done": repository.clock().isoformat()})]
 
     repository.journal.append(plan)
     # Not before: publishers with refs from before the final list must not find it missing.
-    if value["list"] != f"{LISTS}/{id}":
+    if entry["list"] != f"{LISTS}/{id}":
         repository.root.delete([f"{LISTS}/{id}"])
     return gone
 
 
-def _decide(
-    repository: Repository, id: str, refs: RefsState, history: timedelta, marked: Reachability, graph: CommitGraph
-) -> None:
+def _decide(repository: Repository, id: str, refs: RefsState, marks: _Marks) -> None:
     """Record the final list of a collection: the listed objects that the states of `refs` do not reach.
 
     The first process to record one decides for all. Otherwise a publish could use an object that one process has kept,
     while another, which marked at another time, deletes it.
     """
     now = repository.clock()
-    key = f"{PREFIX}{id}"
-    list_key = text_of(key, refs.under(PREFIX)[id], "list")
+    lists = dict(collections(refs))
+    list_key = lists[id]
     listed = read_list(repository.root, list_key)
-    left = _mark(repository, refs, now - history, marked, graph, now)
-    if left:
-        # A branch can begin at any commit that the refs still have. Some may have been collected by an earlier release.
-        everything = retain(graph, refs, repository.format.branch, EPOCH)
-        marked.add(everything, now, lambda name, error: None)
-    gone = listed - marked.keys
-    gone -= {each for _, each in collections(refs)}  # lists that a slow collector has named only now
+    # A branch can begin at any commit that the refs still have. Some may have been collected by an earlier release.
+    marks.add(refs, now, dropped_too=True)
+    gone = listed - marks.keys - set(lists.values())  # a slow collector may have named one of these only now
     gone -= _renewed(repository.root, list_key)
     gone -= _released(repository.root, gone)
     final_key = list_key
@@ -250,7 +230,7 @@ def _decide(
         newest = RefsState(state).under(PREFIX).get(id, {"list": ""})
         if newest["list"] != list_key or "final" in newest:
             return Append((), newest["list"])
-        return Append([Update(key, {**newest, "list": final_key, "final": True})], final_key)
+        return Append([Update(f"{PREFIX}{id}", {**newest, "list": final_key, "final": True})], final_key)
 
     # Writers may now use the listed objects that were kept.
     recorded = repository.journal.append(plan)
@@ -262,12 +242,7 @@ def _released(root: ObjectStore, keys: Set[str]) -> set[str]:
     """List the keys in the folders of datasets that were released from the lake after they were listed."""
     paths = set(claimed_paths(root))
     own = (f"{OBJECTS}/", f"{TREES}/", f"{DERIVED}/", f"{LISTS}/")
-
-    def is_claimed(key: str) -> bool:
-        ends = (index for index, character in enumerate(key) if character == "/")
-        return any(key[:end] in paths for end in ends)
-
-    return {key for key in keys if key and not key.startswith(own) and not is_claimed(key)}
+    return {key for key in keys if key and not key.startswith(own) and path_above(key, paths) is None}
 
 
 def _renewed(root: ObjectStore, list_key: str) -> set[str]:

@@ -22,8 +22,7 @@ def needed_derived(repository: Repository, refs: RefsState) -> set[str]:
     folders = {f"{DERIVED}/{name}" for name in repository.root.list_folders(f"{DERIVED}/")}
     if not folders:
         return set()
-    commits = {*refs.branches().values(), *refs.tags().values()}
-    trees = {refs.commit(id).metarange_id for id in commits}
+    trees = {refs.commit(id).metarange_id for id in refs.named()}
     trees |= {record.tree for record in refs.sessions() if record.state in (OPEN, FAILED)}
     needed: set[str] = set()
     for tree in trees:

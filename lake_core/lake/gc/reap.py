@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lake_core.journal import Action, Delete, State, Update
+from lake_core.journal import Action, Append, Delete, State, Update
 from lake_core.lake.gc.candidates import MIN_AGE
 from lake_core.lake.refs.pending_deletions import PREFIX
 from lake_core.lake.refs.refs_state import RefsState
@@ -14,8 +14,6 @@ from lake_core.lake.refs.values import instant_of
 from lake_core.lake.session.generations import REPLACEABLE, is_replaceable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from lake_core.lake.repository import Repository
 
 _MOST_BATCHES = 10_000
@@ -29,7 +27,7 @@ def reap(repository: Repository) -> None:
     that another generation may follow is known as long as its commit.
     """
 
-    def plan(state: State) -> Sequence[Action]:
+    def plan(state: State) -> Append[list[str]]:
         refs, now = RefsState(state), repository.clock()
         actions: list[Action] = []
         for record in refs.sessions():
@@ -45,12 +43,12 @@ def reap(repository: Repository) -> None:
                 is_known = record.renews and record.commit is not None and refs.has_commit(record.commit)
                 if now - record.opened > REPLACEABLE and len(gone) == len(batches) and not is_known:
                     actions.append(Delete(record.key))
+        lists: list[str] = []
         for id, value in refs.under(PREFIX).items():
             if "done" in value and now - instant_of(f"{PREFIX}{id}", value, "done") > MIN_AGE:
                 actions.append(Delete(f"{PREFIX}{id}"))
-        return actions
+                lists.append(value["list"])
+        return Append(actions, lists)
 
-    before = repository.refs().under(PREFIX)
-    repository.journal.append(plan)
-    after = repository.refs().under(PREFIX)
-    repository.root.delete([value["list"] for id, value in before.items() if id not in after])
+    ended = repository.journal.append(plan)
+    repository.root.delete(ended)

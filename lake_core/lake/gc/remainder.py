@@ -79,6 +79,8 @@ class RemainderReader:
         self._trees = trees
         self._states: dict[str, StateStore] = {}
         self._registered: dict[str, dict[str, DatasetRecord]] = {}
+        self._heads: dict[tuple[str, str], int] = {}
+        """The versions of datasets by tree and path, of the trees in `_states`."""
         self._versions: dict[tuple[str, str], int] = {}
         """The version of each dataset that was found last, by path and format. The next one is probably close to it."""
 
@@ -124,7 +126,7 @@ class RemainderReader:
         datasets = {}
         for path in sorted(changed & registered.keys()):
             record = registered[path]
-            superseded = self._superseded(state.folder_of(record), successor, is_step, path in forked)
+            superseded = self._superseded(state.folder_of(record), tree, successor, is_step, path in forked)
             if superseded:
                 sizes = {f"{path}/{key}": size for key, size in superseded.items()}
                 datasets[path] = DatasetRemainder(record.format, sizes)
@@ -134,7 +136,7 @@ class RemainderReader:
         state = self._states.get(tree)
         if state is None:
             if len(self._states) >= _CACHED_STATES:
-                self._states, self._registered = {}, {}
+                self._states, self._registered, self._heads = {}, {}, {}
             state = self._states[tree] = self._trees.state(tree)
         return state
 
@@ -145,12 +147,20 @@ class RemainderReader:
             registered = self._registered[tree] = self._state(tree).registered()
         return registered
 
-    def _superseded(self, view: DatasetView, successor: str, is_step: bool, is_forked: bool) -> Sizes:
+    def _head(self, view: DatasetView, tree: str, hint: int | None) -> int | None:
+        """Return the version of a dataset of a tree. That of a successor was mostly found for the pair before."""
+        place = tree, view.record.path
+        version = self._heads.get(place)
+        if version is None and (version := log_head(view, hint)) is not None:
+            self._heads[place] = version
+        return version
+
+    def _superseded(self, view: DatasetView, tree: str, successor: str, is_step: bool, is_forked: bool) -> Sizes:
         """List the UNIQUE keys that a dataset reaches, and that the same dataset of another tree does not."""
         path, rules = view.record.path, view.format
         record = self._datasets(successor).get(path)
         later = None if record is None else self._state(successor).folder_of(record)
-        version = log_head(view, self._versions.get((path, view.record.format)))
+        version = self._head(view, tree, self._versions.get((path, view.record.format)))
         if version is None:
             return self._superseded_pointers(view, later)
         self._versions[path, view.record.format] = version
@@ -158,7 +168,7 @@ class RemainderReader:
             return sizes_of(rules.reachable(view, version))
         if is_forked:
             return sizes_of(rules.superseded(later, version)) | sizes_of(rules.reachable(view, version))
-        newest = log_head(later, version)
+        newest = self._head(later, successor, version)
         if newest == version:
             return {}
         superseded = sizes_of(rules.superseded(later, version))

@@ -88,7 +88,7 @@ def kept_commits(graph: CommitGraph, refs: RefsState, cutoff: datetime) -> set[s
 
     Those that refs and sessions name, those since the cutoff, the heads at the cutoff, and merge bases.
     """
-    named = _named(refs)
+    named = refs.named()
     for id in named - graph.nodes.keys():
         refs.commit(id)  # Raises: a ref names what the lake does not have.
     live = _live_sessions(refs)
@@ -107,7 +107,7 @@ def retain(graph: CommitGraph, refs: RefsState, branch: str, cutoff: datetime) -
     indexes = {node.id: index for index, node in enumerate(nodes)}
     trunk = _trunk(graph, indexes, refs.branch(branch))
     successors = _successors(nodes, indexes, trunk)
-    named = _named(refs)
+    named = refs.named()
     states = [
         RetainedState(
             node.tree,
@@ -126,10 +126,6 @@ def retain(graph: CommitGraph, refs: RefsState, branch: str, cutoff: datetime) -
     ended = {path: instant_of(f"retention/{path}", value, "before") for path, value in refs.under("retention/").items()}
     dropped = frozenset(graph.nodes.keys() - kept)
     return Retention(states, Trunk([states[indexes[id]] for id in trunk]), ended, dropped)
-
-
-def _named(refs: RefsState) -> set[str]:
-    return {*refs.branches().values(), *refs.tags().values()}
 
 
 def _live_sessions(refs: RefsState) -> list[SessionRecord]:

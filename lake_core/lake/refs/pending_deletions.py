@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lake_core.errors import NotFound
 from lake_core.lake.errors import DamagedLake
 from lake_core.lake.refs.values import text_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.store import ObjectStore
 
@@ -64,6 +66,14 @@ def collections(refs: RefsState) -> frozenset[tuple[str, str]]:
     removed, because it may have been deleted before it was read.
     """
     return frozenset((id, text_of(f"{PREFIX}{id}", value, "list")) for id, value in refs.under(PREFIX).items())
+
+
+def unfinished(refs: RefsState, id: str) -> Mapping[str, Any] | None:
+    """Return the entry of a collection in the refs journal, or None if its objects are deleted. Raises DamagedLake."""
+    entry = refs.under(PREFIX).get(id)
+    if entry is None or "done" in entry:
+        return None
+    return {**entry, "list": text_of(f"{PREFIX}{id}", entry, "list")}
 
 
 def read_list(store: ObjectStore, key: str) -> frozenset[str]:

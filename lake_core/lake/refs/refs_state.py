@@ -79,6 +79,10 @@ class RefsState:
         values = ((name, value) for name, value in self._under("tag/") if value != DELETED)
         return {name: text_of(f"tag/{name}", value, "commit") for name, value in values}
 
+    def named(self) -> set[str]:
+        """List the commits of all branches and tags."""
+        return {*self.branches().values(), *self.tags().values()}
+
     def has_commit(self, id: str) -> bool:
         """Return whether the lake retains a commit."""
         return f"commit/{id}" in self.state
