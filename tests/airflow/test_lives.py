@@ -73,6 +73,7 @@ def test_a_deferred_task_is_published_with_what_each_of_its_processes_wrote(life
     assert [published(lake_root)[key] for key in halves] == [2]
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("downstream", [False, True])
 @pytest.mark.parametrize("task", ["day", "line", "left", "halves", "down", "publish", "open"])
 def test_a_task_that_is_cleared_after_the_publish_replaces_what_it_had_published(
@@ -84,6 +85,7 @@ def test_a_task_that_is_cleared_after_the_publish_replaces_what_it_had_published
     assert published(lake_root) == meant(life)
 
 
+@pytest.mark.newest
 def test_a_run_that_is_cleared_as_a_whole_is_published_once(life: Any, lake_root: Path) -> None:
     life.go()
     before = published(lake_root)
@@ -92,6 +94,7 @@ def test_a_run_that_is_cleared_as_a_whole_is_published_once(life: Any, lake_root
     assert published(lake_root) == meant(life) != before
 
 
+@pytest.mark.newest
 def test_a_failed_run_publishes_nothing_and_is_red(life: Any, lake_root: Path) -> None:
     plan(fail=["down"])
     assert life.go() == "failed"
@@ -107,6 +110,7 @@ def test_clearing_the_failed_tasks_publishes_the_rest_with_them(life: Any, lake_
     assert published(lake_root) == meant(life)
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("after", [False, True])
 def test_a_list_that_shrank_leaves_nothing_of_the_indexes_that_are_gone(
     life: Any, lake_root: Path, after: bool
@@ -120,6 +124,7 @@ def test_a_list_that_shrank_leaves_nothing_of_the_indexes_that_are_gone(
     assert sum(n for (_, task, _), n in published(lake_root).items() if task == "session.line") == 4
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(("task", "rows"), [("down", 0), ("halves", 1)])
 def test_marking_a_failed_task_as_a_success_publishes_the_blocks_that_it_ended(
     life: Any, lake_root: Path, task: str, rows: int
@@ -132,6 +137,7 @@ def test_marking_a_failed_task_as_a_success_publishes_the_blocks_that_it_ended(
     assert sum(n for (_, name, _), n in published(lake_root).items() if name == f"session.{task}") == rows
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("state", ["failed", "success"])
 def test_marking_a_run_that_is_not_published_never_makes_it_green(life: Any, lake_root: Path, state: str) -> None:
     life.go(until=lambda task: task == "session.publish")
@@ -139,12 +145,14 @@ def test_marking_a_run_that_is_not_published_never_makes_it_green(life: Any, lak
     assert (life.go(), published(lake_root)) == ("failed", Counter())
 
 
+@pytest.mark.newest
 def test_a_check_that_fails_publishes_nothing(life: Any, lake_root: Path) -> None:
     plan(bad=True)
     assert life.go() == "failed"
     assert not published(lake_root)
 
 
+@pytest.mark.newest
 def test_a_run_that_is_deleted_and_made_again_replaces_what_it_had_published(life: Any, lake_root: Path) -> None:
     life.go()
     life.delete()
@@ -153,6 +161,7 @@ def test_a_run_that_is_deleted_and_made_again_replaces_what_it_had_published(lif
     assert published(lake_root) == meant(again)
 
 
+@pytest.mark.newest
 def test_two_runs_add_up_in_what_they_append_and_replace_their_own_slices(life: Any, lake_root: Path) -> None:
     other = new_life()
     other.go(until=lambda task: task == "session.publish")
