@@ -148,3 +148,10 @@ def dataset_class(format: str) -> type[LakeDataset]:
             return each
         pending += each.__subclasses__()
     raise LookupError(f"no class of datasets has the format {format!r}")
+
+
+def into_of(task: Any) -> LakeDataset | None:
+    """Return the dataset into which a task returns, also of a mapped one. None for tasks that return into none."""
+    options = getattr(task, "partial_kwargs", None)
+    into = getattr(task, "into", None) if options is None else options.get("into")
+    return into if isinstance(into, LakeDataset) else None
