@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from lake_orch.airflow.dataset import DataInterval, LakeArray, LakeDataset, LakeFile, LakePool, LakeTable
     from lake_orch.airflow.decorator import lake_task
     from lake_orch.airflow.hook import LakeHook
+    from lake_orch.airflow.maintenance import maintenance_dag
     from lake_orch.airflow.session import LakeSession, lake_session
+    from lake_orch.airflow.watcher import lake_watcher
 
 __all__ = [
     "DataInterval",
@@ -27,6 +29,8 @@ __all__ = [
     "LakeTable",
     "lake_session",
     "lake_task",
+    "lake_watcher",
+    "maintenance_dag",
 ]
 
 
@@ -43,5 +47,7 @@ __getattr__, __dir__ = lazy_exports(
         "LakeTable": ".dataset",
         "lake_session": ".session",
         "lake_task": ".decorator",
+        "lake_watcher": ".watcher",
+        "maintenance_dag": ".maintenance",
     },
 )

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Asset
 
+    from lake_orch.airflow.watcher import LakeWatcher
+
 T = TypeVar("T")
 
 _OWN = ("path", "connection", "branch", "metadata")
@@ -50,12 +52,13 @@ class LakeDataset:
         """Return the asset that has an event for each commit which changed this dataset."""
         return self.asset_with()
 
-    def asset_with(self, *watchers: Any) -> Asset:
+    def asset_with(self, *watchers: LakeWatcher) -> Asset:
         """Return the asset with watchers, such as `lake_watcher()`, for the commits of others."""
         from airflow.sdk import Asset
 
         uri = asset_uri(self.connection, self.branch or DEFAULT_BRANCH, self.path)
-        return Asset(name=uri.removeprefix("lake://"), uri=uri, watchers=list(watchers))
+        made = [watcher.of(self.connection, self.branch, self.path) for watcher in watchers]
+        return Asset(name=uri.removeprefix("lake://"), uri=uri, watchers=made)
 
     def settings(self) -> Mapping[str, Any]:
         """Return the definition metadata, by the names that all orchestrators have."""

@@ -75,7 +75,7 @@ class TaskRun:
             "airflow/dag": ti.dag_id,
             "airflow/run": ti.run_id,
             "airflow/session": parts[1],
-            "airflow/connection": connection,
+            "airflow/instance": hook.instance(),
         }
         shown = ti.dag_id if session is None else f"{ti.dag_id}.{session.group_id}"
         # A run that was cleared may have written before its newest start.
