@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from lake_orch.airflow.hook import DEFAULT_CONNECTION, LakeHook
 if TYPE_CHECKING:
     from lake_core.lake.refs.session_record import SessionRecord
 
+_log = logging.getLogger(__name__)
 _OVER = ("success", "failed")
 """The states of a run in which none of its tasks will write."""
 
@@ -88,7 +90,7 @@ def settle_sessions(connection: str, keep: timedelta) -> list[str]:
             reason = f"run {record.metadata['airflow/run']} is {state or 'gone'}, and never closed its session"
             lake.get_session(record.id).fail(reason, keep=keep)
             settled.append(record.id)
-            ti.log.warning("session %s is failed: %s. It is kept for %s", record.id, reason, keep)
+            _log.warning("session %s is failed: %s. It is kept for %s", record.id, reason, keep)
     return settled
 
 
@@ -97,11 +99,12 @@ def _state_of_run(ti: Any, record: SessionRecord) -> str | None:
     from airflow.sdk.exceptions import AirflowRuntimeError
 
     try:
-        return str(ti.get_dagrun_state(record.metadata["airflow/dag"], record.metadata["airflow/run"]))
+        state = ti.get_dagrun_state(record.metadata["airflow/dag"], record.metadata["airflow/run"])
     except AirflowRuntimeError as error:
         if "not_found" in str(error).lower() or "404" in str(error):
             return None
         raise
+    return str(getattr(state, "value", state))
 
 
 def list_datasets(connection: str, paths: Sequence[str] | None) -> list[dict[str, str]]:
