@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lake_orch.airflow.dataset import DataInterval, LakeArray, LakeDataset, LakeFile, LakePool, LakeTable
     from lake_orch.airflow.decorator import lake_task
     from lake_orch.airflow.hook import LakeHook
+    from lake_orch.airflow.landing import LandingOperator, landing_asset
     from lake_orch.airflow.maintenance import maintenance_dag
     from lake_orch.airflow.session import LakeSession, lake_session
     from lake_orch.airflow.watcher import lake_watcher
@@ -27,9 +28,11 @@ __all__ = [
     "LakePool",
     "LakeSession",
     "LakeTable",
+    "LandingOperator",
     "lake_session",
     "lake_task",
     "lake_watcher",
+    "landing_asset",
     "maintenance_dag",
 ]
 
@@ -45,6 +48,8 @@ __getattr__, __dir__ = lazy_exports(
         "LakePool": ".dataset",
         "LakeSession": ".session",
         "LakeTable": ".dataset",
+        "LandingOperator": ".landing",
+        "landing_asset": ".landing",
         "lake_session": ".session",
         "lake_task": ".decorator",
         "lake_watcher": ".watcher",
