@@ -21,10 +21,13 @@ ROWS = pa.table({"x": [1, 2, 3]})
 _days = count()
 
 
-def run(dag_id: str) -> Any:
+def run(dag_id: str, url: str | None = None) -> Any:
     from tests.airflow.scheduler import Life
 
-    return Life(dag_id, datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=next(_days)))
+    made = Life(dag_id, datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=next(_days)))
+    if url is not None:
+        made.dag.get_task("session.land").zone["url"] = url
+    return made
 
 
 def events(since: int = 0) -> list[dict[str, Any]]:
@@ -122,3 +125,18 @@ def test_maintenance_compacts_and_settles_what_nobody_closed(life: Any, lake_roo
     again = new_life(life.run_id)
     assert again.go() == "success"
     assert published(lake_root) == meant(again) != Counter()
+
+
+def test_another_process_writes_in_place_of_a_task_and_files_land_once(lake_root: Path) -> None:
+    (lake_root.parent / "landing").mkdir()
+    (lake_root.parent / "landing" / "one.csv").write_text("x\n1\n2\n")
+    elsewhere = run("elsewhere", url=str(lake_root.parent / "landing"))
+    assert elsewhere.go() == "success"
+    lake = Lake.open(str(lake_root))
+    assert lake.delta("tables/own").to_arrow()["n"].to_pylist() == [1, 2]
+    assert lake.delta("tables/landed").to_arrow()["x"].to_pylist() == [1, 2]
+    (lake_root.parent / "landing" / "two.csv").write_text("x\n3\n")
+    elsewhere.clear()
+    assert elsewhere.go() == "success"
+    assert sorted(lake.delta("tables/own").to_arrow()["n"].to_pylist()) == [1, 2]
+    assert sorted(lake.delta("tables/landed").to_arrow()["x"].to_pylist()) == [1, 2, 3]

@@ -112,7 +112,7 @@ class People:
             old, now = self.rows.get(life.run_id, Counter()), meant(life)
             is_true = state == "success" and life.run_id not in self.unopened
             options.append([now] if is_true else [old, now])
-        self.unopened.clear()
+        self.unopened -= {each.run_id for each in self.lives if each.states()["session.open", -1] == "success"}
         found = published(self.root)
         for chosen in product(*options):
             if found == sum(chosen, Counter()):
