@@ -134,6 +134,12 @@ class Life:
         found = self._call("GET", f"{self._path}/taskInstances?limit=500")["task_instances"]
         return {(each["task_id"], each["map_index"]): each["state"] for each in found}
 
+    def xcom(self, task: str) -> Any:
+        """Return what a task returned."""
+        return self._call("GET", f"{self._path}/taskInstances/{task}/xcomEntries/return_value?deserialize=true")[
+            "value"
+        ]
+
     def go(
         self,
         until: Callable[[str], bool] | None = None,

@@ -140,3 +140,27 @@ def test_another_process_writes_in_place_of_a_task_and_files_land_once(lake_root
     assert elsewhere.go() == "success"
     assert sorted(lake.delta("tables/own").to_arrow()["n"].to_pylist()) == [1, 2]
     assert sorted(lake.delta("tables/landed").to_arrow()["x"].to_pylist()) == [1, 2, 3]
+
+
+def test_each_format_is_written_and_loaded_as_annotated(lake_root: Path) -> None:
+    formats = run("formats")
+    assert formats.go() == "success"
+    loaded = formats.xcom("session.all_of_them")
+    assert loaded == {
+        "hours": 2,
+        "readings": 2,
+        "field": 6.0,
+        "events": 2,
+        "report": {"rows": 2},
+        "raw": "tables/hours",
+    }
+
+
+def test_the_slices_of_two_intervals_stand_beside_one_another_and_each_replaces_itself(lake_root: Path) -> None:
+    one, other = run("formats"), run("formats")
+    assert (one.go(), other.go()) == ("success", "success")
+    one.clear()
+    assert one.go() == "success"
+    lake = Lake.open(str(lake_root))
+    counts = lake.delta("tables/hours").to_arrow().num_rows, lake.pool("pools/events").scan().to_table().num_rows
+    assert counts == (4, 4)
