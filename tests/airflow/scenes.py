@@ -56,9 +56,10 @@ class Hold:
         self._folder = home / "holds"
         self._folder.mkdir(exist_ok=True)
         self._token = uuid4().hex
-        waiting = self._folder / f"{scene}.{task}.new"
-        waiting.write_text(self._token)
-        waiting.rename(waiting.with_suffix(""))
+        self._waiting = self._folder / f"{scene}.{task}"
+        new = self._folder / f"{scene}.{task}.new"
+        new.write_text(self._token)
+        new.rename(self._waiting)
 
     def held(self) -> dict[str, Any] | None:
         """Return the process that is held, or None if none has come yet: its pid, that of its worker and its try."""
@@ -66,8 +67,9 @@ class Hold:
         return json.loads(path.read_text()) if path.exists() else None
 
     def let_go(self) -> None:
-        """Let the process go on."""
-        (self._folder / self._token).unlink()
+        """Let the process go on, or hold none if none has come yet."""
+        self._waiting.unlink(missing_ok=True)
+        (self._folder / self._token).unlink(missing_ok=True)
 
 
 def hold(ti: Any) -> None:

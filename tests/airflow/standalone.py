@@ -12,10 +12,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock, Thread
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -35,7 +36,7 @@ SETTINGS = {
     "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
     "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
     "API__HOST": "127.0.0.1",
-    "API_AUTH__JWT_SECRET": "of the tests, and long enough to be a secret of its kind",
+    "API_AUTH__JWT_SECRET": "a secret of the tests, which is as long as a secret of its kind has to be",
     "LOGGING__LOGGING_LEVEL": "WARNING",
     "SCHEDULER__ENABLE_HEALTH_CHECK": "False",
     "SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
@@ -85,6 +86,7 @@ class Standalone:
         self.url = f"http://127.0.0.1:{self._port}"
         self._sessions: set[int] = set()
         self._lock = Lock()
+        self.schedulers_started = 0
         folder = home / "bin"
         folder.mkdir()
         self._command = folder / "airflow"
@@ -111,12 +113,16 @@ class Standalone:
         }
         self._client = httpx.Client(base_url=self.url, timeout=60)
         self._start("standalone")
+        self._stopped = Event()
+        self._watch = Thread(target=self._keep_scheduler)
 
     def wait_until_up(self, dags: Sequence[str]) -> None:
         """Wait until Airflow answers and knows DAGs."""
         token = until(self._token, "Airflow to answer", DEADLINE)
         self._client.headers["Authorization"] = f"Bearer {token}"
         until(lambda: set(dags) <= self._dags(), "Airflow to parse the DAGs", DEADLINE)
+        until(self._schedulers, "the scheduler", DEADLINE)
+        self._watch.start()
 
     def _token(self) -> str | None:
         try:
@@ -145,6 +151,9 @@ class Standalone:
 
     def stop(self) -> None:
         """Kill all its processes, also those that have lost their parents."""
+        self._stopped.set()
+        if self._watch.is_alive():
+            self._watch.join()
         self._client.close()
         while living := [each for each in self.processes() if each.command]:
             for each in living:
@@ -162,7 +171,8 @@ class Standalone:
         deadline = time.monotonic() + DEADLINE
         while True:
             try:
-                answer = self._client.request(method, f"/api/v2{path}", json=body, params=parameters or None)
+                with nullcontext() if method == "GET" else self._lock:
+                    answer = self._client.request(method, f"/api/v2{path}", json=body, params=parameters or None)
             except httpx.TransportError:
                 if time.monotonic() > deadline:
                     raise
@@ -179,9 +189,10 @@ class Standalone:
         body = {"logical_date": logical_date.isoformat()}
         return Run(self, dag_id, self.call("POST", f"/dags/{dag_id}/dagRuns", body)["dag_run_id"])
 
-    def runs(self, dag_id: str) -> Sequence[Run]:
+    def runs(self, dag_id: str, **parameters: Any) -> Sequence[Run]:
         """Return the runs of a DAG."""
-        found = self.call("GET", f"/dags/{dag_id}/dagRuns", limit=100, order_by="logical_date")["dag_runs"]
+        path = f"/dags/{dag_id}/dagRuns"
+        found = self.call("GET", path, limit=100, order_by="logical_date", **parameters)["dag_runs"]
         return [Run(self, dag_id, each["dag_run_id"]) for each in found]
 
     def backfill(
@@ -205,14 +216,19 @@ class Standalone:
     # Accidents
 
     def kill_scheduler(self) -> None:
-        """Kill the scheduler. Its workers live on."""
-        (scheduler,) = [each for each in self.processes() if " scheduler" in each.command]
-        kill(scheduler.pid)
-        until(lambda: scheduler.pid not in {each.pid for each in self.processes() if each.command}, "its death", 30)
+        """Kill the scheduler. Its workers live on, and another scheduler starts after some seconds."""
+        for scheduler in self._schedulers():
+            kill(scheduler.pid)
 
-    def start_scheduler(self) -> None:
-        """Start a scheduler."""
-        self._start("scheduler")
+    def _schedulers(self) -> Sequence[Process]:
+        return [each for each in self.processes() if " scheduler" in each.command]
+
+    def _keep_scheduler(self) -> None:
+        """Start a scheduler whenever there is none: Airflow does not, and SQLite may be the death of one."""
+        while not self._stopped.wait(2):
+            if not self._schedulers():
+                self._start("scheduler")
+                self.schedulers_started += 1
 
 
 class Run:
@@ -275,18 +291,16 @@ class Backfill:
         """Return whether all of its runs have ended."""
         return self._airflow.call("GET", f"/backfills/{self._id}")["completed_at"] is not None
 
-    def end(self) -> Sequence[Run]:
+    def end(self, seconds: float = DEADLINE) -> Sequence[Run]:
         """Wait until it has ended, and return the runs of the DAG."""
-        until(self.has_ended, f"the backfill of {self._dag_id}", DEADLINE)
+        until(self.has_ended, f"the backfill of {self._dag_id}", seconds)
         return self._airflow.runs(self._dag_id)
 
 
 def kill(pid: int) -> None:
     """Kill a process, if it is there."""
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def all_processes() -> Iterator[Process]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, Thread
@@ -18,7 +19,7 @@ import pytest
 
 from lake_core import Lake
 from tests.airflow.scenes import ROWS, SCENES, WRITERS, Hold, connection_of, root_of, tell
-from tests.airflow.standalone import DEADLINE, Run, Standalone, all_processes, connection, is_alive, kill, until
+from tests.airflow.standalone import DEADLINE, Run, Standalone, connection, is_alive, kill, until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.newest, pytest.mark.timeout(1200)]
 
@@ -48,6 +49,15 @@ class Scene:
 
     airflow: Standalone
     name: str
+    holds: list[Hold] = field(default_factory=list)
+
+    def play(self, function: Callable[[Scene], None]) -> None:
+        """Play the scene. In the end nothing of it is held."""
+        try:
+            function(self)
+        finally:
+            for hold in self.holds:
+                hold.let_go()
 
     @property
     def home(self) -> Path:
@@ -57,7 +67,9 @@ class Scene:
         return self.airflow.run(self.name, DAY)
 
     def hold(self, task: str) -> Hold:
-        return Hold(self.home, self.name, task)
+        hold = Hold(self.home, self.name, task)
+        self.holds.append(hold)
+        return hold
 
     def lake(self) -> Lake:
         return Lake.open(str(root_of(self.home, self.name)))
@@ -89,20 +101,106 @@ class Scene:
     def is_published(self, *runs: Run) -> bool:
         """Return whether main has all rows of all tasks of runs, each once, and no others."""
         meant = self.meant(*runs)
-        return len(meant) == len(runs) * len(WRITERS) * ROWS and self.published() == meant
+        return len(meant) == len(runs) * WHOLE and self.published() == meant
 
 
 UNPUBLISHED_WHEN_HELD = ("task_killed", "worker_killed", "marked_failed", "marked_success", "scheduler_killed")
 
 
+class Accidents(Thread):
+    """Kills processes of Airflow at random, until it is stopped."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(daemon=True)
+        self._scene, self._stopped = scene, Event()
+        self._last_scheduler = time.monotonic()
+        self.killed: Counter[str] = Counter()
+
+    def run(self) -> None:
+        kinds = {"task": 5, "worker": 2, "publish": 3, "scheduler": 1}
+        while not self._stopped.wait(random.uniform(0.5, 4)):
+            self.happen(*random.choices(list(kinds), list(kinds.values())))
+
+    def happen(self, kind: str) -> None:
+        """Let one accident happen, if there is something to kill."""
+        processes = self._scene.airflow.processes()
+        tasks = [each for each in processes if TASK.fullmatch(each.command)]
+        schedulers = [each for each in processes if " scheduler" in each.command]
+        living = {each.pid: each for each in processes}
+        # Workers that have lost their scheduler are never used again.
+        for worker in processes:
+            if worker.command.endswith("<idle>") and worker.parent not in {each.pid for each in schedulers}:
+                kill(worker.pid)
+        if kind == "publish":
+            ids = {run.tasks()["publish"]["id"] for run in self._scene.airflow.runs(self._scene.name, state="running")}
+            tasks = [each for each in tasks if each.command.rpartition(" ")[2] in ids]
+        if kind == "scheduler":
+            if time.monotonic() - self._last_scheduler < 45 or not schedulers:
+                return
+            self._last_scheduler = time.monotonic()
+            victims = schedulers
+        elif kind == "worker":
+            # One that waits for work would keep a lock of all the others.
+            parents = {task.parent for task in tasks if task.parent in living}
+            victims = [each for each in processes if each.pid in parents and "LocalExecutor" in each.command]
+        else:
+            victims = tasks
+        if victims:
+            kill(random.choice(victims).pid)
+            self.killed[kind] += 1
+
+    def stop(self) -> None:
+        """End it."""
+        self._stopped.set()
+        self.join()
+
+
+class Reader(Thread):
+    """Reads main again and again, and notes what is not whole."""
+
+    def __init__(self, lake: Lake) -> None:
+        super().__init__(daemon=True)
+        self._lake, self._stopped = lake, Event()
+        self.looks, self.seen = 0, 0
+        self.faults: list[str] = []
+
+    def run(self) -> None:
+        while not self._stopped.wait(0.2):
+            try:
+                self.look()
+            except Exception as error:
+                self.faults.append(repr(error))
+
+    def look(self) -> None:
+        """Read all tables of one commit."""
+        commit = next(iter(self._lake.log(limit=1))).id
+        rows = rows_of(self._lake, commit)
+        runs = Counter(row[1] for row in rows)
+        self.faults += [f"{commit}: {count} times {row}" for row, count in rows.items() if count != 1]
+        self.faults += [f"{commit}: {count} rows of {run}" for run, count in runs.items() if count != WHOLE]
+        self.looks += 1
+        self.seen = len(runs)
+
+    def stop(self) -> None:
+        """End it."""
+        self._stopped.set()
+        self.join()
+
+
+TASK = re.compile(r"airflow worker -- [0-9a-f-]{36}")
+"""The process of a task."""
+WHOLE = len(WRITERS) * ROWS
+"""The number of rows of a run."""
+
+
 def rows_of(lake: Lake, ref: str) -> Counter[Row]:
     """Return the rows of a ref."""
     found: Counter[Row] = Counter()
-    state = lake.at(ref)
-    for record in state.list_datasets():
-        rows = state.delta(record.path).to_arrow()
+    for record in lake.list_datasets(ref):
+        rows = lake.delta(record.path, ref=ref).to_arrow()
         name = record.path.removeprefix("tables/")
-        found.update(zip([name] * len(rows), *(rows[each].to_pylist() for each in ("run", "task", "try", "row"))))
+        columns = (rows[each].to_pylist() for each in ("run", "task", "try", "row"))
+        found.update((name, *row) for row in zip(*columns, strict=True))
     return found
 
 
@@ -130,7 +228,7 @@ def outcomes(request: pytest.FixtureRequest, airflow: Standalone) -> Iterator[di
     names = {getattr(item, "originalname", item.name) for item in request.session.items}
     chosen = {name: each for name, each in _scenes.items() if name in names}
     with ThreadPoolExecutor(len(chosen) or 1) as threads:
-        yield {name: threads.submit(play, Scene(airflow, id)).result for name, (id, play) in chosen.items()}
+        yield {name: threads.submit(Scene(airflow, id).play, play).result for name, (id, play) in chosen.items()}
 
 
 @pytest.fixture
@@ -284,18 +382,57 @@ def test_a_run_whose_scheduler_was_killed_goes_on_with_the_next_one(
     airflow: Standalone, outcomes: dict[str, Callable[[], None]]
 ) -> None:
     for ended in outcomes.values():
-        try:
+        with suppress(Exception):  # its own test says so
             ended()
-        except Exception:
-            pass  # its own test says so
-    scene = Scene(airflow, "scheduler_killed")
+    Scene(airflow, "scheduler_killed").play(lose_scheduler)
+
+
+def lose_scheduler(scene: Scene) -> None:
     hold = scene.hold("more")
     run = scene.run()
     scene.held(hold)
-    airflow.kill_scheduler()
-    airflow.start_scheduler()
+    started = scene.airflow.schedulers_started
+    scene.airflow.kill_scheduler()
+    until(lambda: scene.airflow.schedulers_started > started, "another scheduler", DEADLINE)
     assert not scene.published()
     hold.let_go()
     assert run.end() == "success"
     assert scene.is_published(run)
     assert scene.commits() == 1
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(5400)
+def test_thirty_dates_are_published_once_each_whatever_dies(airflow: Standalone) -> None:
+    scene = Scene(airflow, "stressed")
+    reader, accidents = Reader(scene.lake()), Accidents(scene)
+    reader.start()
+    backfill = airflow.backfill(scene.name, DAY, DAY + timedelta(days=29), at_a_time=6)
+    accidents.start()
+    try:
+        runs = backfill.end(4000)
+    finally:
+        accidents.stop()
+    assert len(runs) == 30
+    check_colours(scene, runs)
+
+    for run in runs:
+        if run.state == "failed":
+            run.clear(only_failed=True)
+    assert [run.end() for run in runs] == ["success"] * 30
+    check_colours(scene, runs)
+    assert scene.is_published(*runs)
+    reader.stop()
+    assert reader.looks
+    assert not reader.faults
+    print(f"killed {dict(accidents.killed)}, {reader.looks} looks at main")
+
+
+def check_colours(scene: Scene, runs: Sequence[Run]) -> None:
+    """Check that a run is green if its rows are published, and red if none of them is."""
+    published = scene.published()
+    rows = Counter(row[1] for row in published)
+    said = {run.run_id: run.state for run in runs}
+    assert {id: rows[id] for id in said} == {id: WHOLE if state == "success" else 0 for id, state in said.items()}
+    green = [run for run in runs if said[run.run_id] == "success"]
+    assert published == scene.meant(*green)

@@ -118,7 +118,7 @@ tell = operators.tell
 
 def tell_later(*args: Any) -> Any:
     """Hold a task that has published, before it says so."""
-    hold(get_current_context()["ti"])
+    pause(get_current_context()["ti"])
     return tell(*args)
 
 
