@@ -178,8 +178,8 @@ def wire(session: SessionGroup) -> None:
                 task.set_downstream(check)
     alias = AssetAlias(f"{session.dag.dag_id}.{session.group_id}")
     open_task = OpenOperator(task_id=OPEN_TASK)
-    # Their own errors are final. They are tried again if their processes die, perhaps after the commit: otherwise, a run
-    # would be red whose rows are published.
+    # Their own errors are final. They are tried again if their processes die, perhaps after the commit: without that, a
+    # run whose rows are published would be red.
     given = {**(session.dag.default_args or {}), **(session.default_args or {})}
     publish = PublishOperator(
         task_id=PUBLISH_TASK,
