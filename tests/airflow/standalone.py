@@ -195,6 +195,11 @@ class Standalone:
         found = self.call("GET", path, limit=100, order_by="logical_date", **parameters)["dag_runs"]
         return [Run(self, dag_id, each["dag_run_id"]) for each in found]
 
+    def running(self, dag_id: str) -> Mapping[str, tuple[str, str]]:
+        """Return the runs and the tasks of the tries that are running, by the ids of the tries."""
+        found = self.call("GET", f"/dags/{dag_id}/dagRuns/~/taskInstances", limit=100, state="running")
+        return {each["id"]: (each["dag_run_id"], each["task_id"]) for each in found["task_instances"]}
+
     def backfill(
         self, dag_id: str, first: datetime, last: datetime, *, at_a_time: int, again: str = "none"
     ) -> Backfill:

@@ -19,7 +19,7 @@ import pytest
 
 from lake_core import Lake
 from tests.airflow.scenes import ROWS, SCENES, WRITERS, Hold, connection_of, root_of, tell
-from tests.airflow.standalone import DEADLINE, Run, Standalone, connection, is_alive, kill, until
+from tests.airflow.standalone import DEADLINE, Process, Run, Standalone, connection, is_alive, kill, until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.newest, pytest.mark.timeout(1200)]
 
@@ -79,9 +79,13 @@ class Scene:
         return len(list(self.lake().log())) - 1
 
     def held(self, hold: Hold) -> dict[str, Any]:
+        """Wait until a process is held, and return it."""
+        return until(hold.held, f"a process of {self.name} to be held", DEADLINE)
+
+    def held_in_its_write(self, hold: Hold) -> dict[str, Any]:
         """Wait until a process is held in the middle of its write, and return it. Nothing is published by then."""
-        process = until(hold.held, f"{self.name} to be held", DEADLINE)
-        assert not self.published() or self.name not in UNPUBLISHED_WHEN_HELD
+        process = self.held(hold)
+        assert not self.published()
         return process
 
     def published(self, ref: str = "main") -> Counter[Row]:
@@ -104,16 +108,14 @@ class Scene:
         return len(meant) == len(runs) * WHOLE and self.published() == meant
 
 
-UNPUBLISHED_WHEN_HELD = ("task_killed", "worker_killed", "marked_failed", "marked_success", "scheduler_killed")
-
-
 class Accidents(Thread):
     """Kills processes of Airflow at random, until it is stopped."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(daemon=True)
-        self._scene, self._stopped = scene, Event()
+        self._airflow, self._dag_id, self._stopped = scene.airflow, scene.name, Event()
         self._last_scheduler = time.monotonic()
+        self._last_tasks: Counter[tuple[str, str]] = Counter()
         self.killed: Counter[str] = Counter()
 
     def run(self) -> None:
@@ -123,31 +125,38 @@ class Accidents(Thread):
 
     def happen(self, kind: str) -> None:
         """Let one accident happen, if there is something to kill."""
-        processes = self._scene.airflow.processes()
-        tasks = [each for each in processes if TASK.fullmatch(each.command)]
+        processes = self._airflow.processes()
         schedulers = [each for each in processes if " scheduler" in each.command]
-        living = {each.pid: each for each in processes}
         # Workers that have lost their scheduler are never used again.
         for worker in processes:
             if worker.command.endswith("<idle>") and worker.parent not in {each.pid for each in schedulers}:
                 kill(worker.pid)
-        if kind == "publish":
-            ids = {run.tasks()["publish"]["id"] for run in self._scene.airflow.runs(self._scene.name, state="running")}
-            tasks = [each for each in tasks if each.command.rpartition(" ")[2] in ids]
         if kind == "scheduler":
-            if time.monotonic() - self._last_scheduler < 45 or not schedulers:
-                return
-            self._last_scheduler = time.monotonic()
-            victims = schedulers
-        elif kind == "worker":
-            # One that waits for work would keep a lock of all the others.
-            parents = {task.parent for task in tasks if task.parent in living}
-            victims = [each for each in processes if each.pid in parents and "LocalExecutor" in each.command]
-        else:
-            victims = tasks
-        if victims:
-            kill(random.choice(victims).pid)
-            self.killed[kind] += 1
+            if schedulers and time.monotonic() - self._last_scheduler > 45:
+                self._last_scheduler = time.monotonic()
+                self._kill(kind, schedulers[0].pid)
+            return
+        running = self._airflow.running(self._dag_id)
+        tasks = {each.pid: running.get(each.command.rpartition(" ")[2]) for each in processes if is_task(each)}
+        victims = {pid: task for pid, task in tasks.items() if task is not None and self._may_kill(*task)}
+        if kind == "publish":
+            victims = {pid: task for pid, task in victims.items() if task[1] == "session.publish"}
+        if not victims:
+            return
+        pid, task = random.choice(list(victims.items()))
+        if task[1] in LAST:
+            self._last_tasks[task] += 1
+        # A worker that waits for work would keep a lock of all the others, so it has to be one that has some.
+        parents = {each.pid: each.parent for each in processes}
+        self._kill(kind, parents[pid] if kind == "worker" and parents[pid] in parents else pid)
+
+    def _may_kill(self, run_id: str, task_id: str) -> bool:
+        """Return whether a task has tries left. Without any, a run may be red whose rows are published."""
+        return task_id not in LAST or self._last_tasks[run_id, task_id] < 2
+
+    def _kill(self, kind: str, pid: int) -> None:
+        kill(pid)
+        self.killed[kind] += 1
 
     def stop(self) -> None:
         """End it."""
@@ -187,10 +196,15 @@ class Reader(Thread):
         self.join()
 
 
-TASK = re.compile(r"airflow worker -- [0-9a-f-]{36}")
-"""The process of a task."""
+LAST = ("session.publish", "session.close")
+"""The tasks that may have published before they die."""
 WHOLE = len(WRITERS) * ROWS
 """The number of rows of a run."""
+
+
+def is_task(process: Process) -> bool:
+    """Return whether a process is that of a task."""
+    return re.fullmatch(r"airflow worker -- [0-9a-f-]{36}", process.command) is not None
 
 
 def rows_of(lake: Lake, ref: str) -> Counter[Row]:
@@ -240,7 +254,7 @@ def outcome(request: pytest.FixtureRequest, outcomes: dict[str, Callable[[], Non
 def test_an_orphan_of_a_dead_worker_has_no_effect_on_what_the_next_try_published(scene: Scene) -> None:
     hold = scene.hold("more")
     run = scene.run()
-    process = scene.held(hold)
+    process = scene.held_in_its_write(hold)
     kill(process["worker"])
     assert run.end() == "success"
     assert scene.is_published(run)
@@ -271,7 +285,7 @@ def test_a_task_that_is_killed_in_its_write_is_published_once(scene: Scene) -> N
     holds = [scene.hold("day"), scene.hold("line")]
     run = scene.run()
     for hold in holds:
-        kill(scene.held(hold)["pid"])
+        kill(scene.held_in_its_write(hold)["pid"])
     assert run.end() == "success"
     assert [run.tasks()[task]["try_number"] for task in ("day", "line")] == [2, 2]
     assert scene.is_published(run)
@@ -306,7 +320,7 @@ def test_a_run_is_green_though_its_close_was_killed(scene: Scene) -> None:
 def test_a_run_that_is_marked_failed_publishes_nothing_until_it_is_cleared(scene: Scene) -> None:
     hold = scene.hold("line")
     run = scene.run()
-    scene.held(hold)
+    scene.held_in_its_write(hold)
     run.mark("failed")
     assert run.end() == "failed"
     assert not scene.published()
@@ -321,7 +335,7 @@ def test_a_run_that_is_marked_failed_publishes_nothing_until_it_is_cleared(scene
 def test_a_run_that_is_marked_a_success_before_its_publish_becomes_red(scene: Scene) -> None:
     hold = scene.hold("more")
     run = scene.run()
-    process = scene.held(hold)
+    process = scene.held_in_its_write(hold)
     run.mark("success")
     until(lambda: run.states()["close"] == "failed", "close to fail", DEADLINE)
     assert run.end() == "failed"
@@ -390,7 +404,7 @@ def test_a_run_whose_scheduler_was_killed_goes_on_with_the_next_one(
 def lose_scheduler(scene: Scene) -> None:
     hold = scene.hold("more")
     run = scene.run()
-    scene.held(hold)
+    scene.held_in_its_write(hold)
     started = scene.airflow.schedulers_started
     scene.airflow.kill_scheduler()
     until(lambda: scene.airflow.schedulers_started > started, "another scheduler", DEADLINE)
@@ -418,7 +432,7 @@ def test_thirty_dates_are_published_once_each_whatever_dies(airflow: Standalone)
 
     for run in runs:
         if run.state == "failed":
-            run.clear(only_failed=True)
+            run.clear()
     assert [run.end() for run in runs] == ["success"] * 30
     check_colours(scene, runs)
     assert scene.is_published(*runs)
