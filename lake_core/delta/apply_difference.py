@@ -318,7 +318,17 @@ def apply_changed(
     if moved:
         ours, checked = with_merged_properties(ours, before, head), [] if context.by_writes else reads
         unsettled = [marker for marker in ours.markers if marker.app_id not in writes.settled]
-        check_applicable(replace(ours, markers=unsettled), checked, before, head, rearranges=rearranged, now=now)
+        # What was published into a table that others had created as well is taken out of that table.
+        is_other = context.undoes and not replaced and before.metadata.id != head.metadata.id
+        check_applicable(
+            replace(ours, markers=unsettled),
+            checked,
+            before,
+            head,
+            rearranges=rearranged,
+            is_alike=is_other and _alike(before, head),
+            now=now,
+        )
     if not rearranged:
         _check_not_append_only(ours, head, commits)
     absorbed = commits.absorbed()

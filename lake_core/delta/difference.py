@@ -194,11 +194,13 @@ def check_applicable(
     target: Snapshot,
     *,
     rearranges: bool,
+    is_alike: bool = False,
     now: int,
 ) -> None:
     """Check that a difference from `base`, whose commits made these reads, can be applied to `target`.
 
-    With `rearranges`, the difference changes no data. `now` is in milliseconds.
+    With `rearranges`, the difference changes no data. With `is_alike`, `target` is another table with the same
+    definition. `now` is in milliseconds.
 
     Raises a ConcurrentModification if it cannot.
     """
@@ -206,6 +208,8 @@ def check_applicable(
     if not changes:
         return
     run = changes.as_run(target.version)
+    if is_alike:
+        run = replace(run, metadata=None)
     # Between the commits of a lake, the user's own properties are merged. They do not change what rows mean.
     is_new = ours.metadata is not None and ours.metadata.id != base.metadata.id
     if run.metadata is not None and not is_new and _differ_in_own_properties(base.metadata, run.metadata):

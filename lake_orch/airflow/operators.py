@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 from airflow.sdk import BaseOperator, TriggerRule
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 PUBLISHED_KEY = "lake_published"
 """The key of the XCom in which `publish` says what it did."""
+
+_AGAIN: Final = {"retries": 3, "retry_delay": timedelta(seconds=10)}
+"""How often the tasks of a session that end it are tried again."""
 
 
 class SessionOperator(BaseOperator):
@@ -175,12 +179,16 @@ def wire(session: SessionGroup) -> None:
                 task.set_downstream(check)
     alias = AssetAlias(f"{session.dag.dag_id}.{session.group_id}")
     open_task = OpenOperator(task_id=OPEN_TASK)
+    # Their own errors are final. They are tried again if their processes die, perhaps after the commit: without that, a
+    # run whose rows are published would be red.
+    given = {**(session.dag.default_args or {}), **(session.default_args or {})}
     publish = PublishOperator(
         task_id=PUBLISH_TASK,
         trigger_rule=TriggerRule.NONE_FAILED,
         outlets=[alias],
+        **({} if "retries" in given else _AGAIN),
     )
-    close = CloseOperator(task_id=CLOSE_TASK, retries=0, outlets=[alias])
+    close = CloseOperator(task_id=CLOSE_TASK, outlets=[alias], **_AGAIN)
     for task in work:
         # Airflow lets nothing but `all_success` follow a setup. Tasks with another rule open the session themselves.
         if not task.upstream_task_ids & ids and task.trigger_rule == TriggerRule.ALL_SUCCESS:

@@ -49,8 +49,7 @@ def lake_root(airflow_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs the newest Airflow."""
-    # Airflow itself is imported once it has a home.
+    """Leave out what needs the newest Airflow. Airflow itself, once imported, would keep the home of the user."""
     if tuple(map(int, version("apache-airflow").split(".")[:2])) < (3, 2):
         left_out = [item for item in items if item.get_closest_marker("newest")]
         config.hook.pytest_deselected(items=left_out)

@@ -145,6 +145,10 @@ def test_marking_a_run_that_is_not_published_never_makes_it_green(life: Any, lak
     assert (life.go(), published(lake_root)) == ("failed", Counter())
 
 
+def test_the_tasks_that_end_a_session_are_tried_again_when_they_die(life: Any) -> None:
+    assert [life.dag.get_task(f"session.{name}").retries for name in ("day", "publish", "close")] == [0, 3, 3]
+
+
 @pytest.mark.newest
 def test_a_check_that_fails_publishes_nothing(life: Any, lake_root: Path) -> None:
     plan(bad=True)

@@ -98,6 +98,27 @@ def test_a_dataset_that_the_tasks_created_and_others_wrote_to_stays(empty: Lake,
     assert empty.at().datasets()["data"].id == record.id
 
 
+@pytest.mark.parametrize("tasks", [["a"], ["b"], ["a", "b"]], ids="+".join)
+@pytest.mark.parametrize("dataset", [Table, Pool], indirect=True)
+def test_what_was_published_into_a_dataset_that_another_session_created_as_well_is_replaced(
+    empty: Lake, dataset: Dataset, tasks: list[str]
+) -> None:
+    session = opened(empty)
+    with empty.session() as other:
+        write(session, dataset, "a", 1)
+        write(session, dataset, "b", 2)
+        dataset.create(other)
+        dataset.add(other, 8)
+    first = session.publish()
+    assert dataset.ids(empty) == [1, 2, 8]
+    again = opened(empty)
+    assert again.replace_published(first.commit, tasks) == tasks
+    for task in tasks:
+        write(again, dataset, task, 3 if task == "a" else 4)
+    again.publish()
+    assert dataset.ids(empty) == sorted([8, 3 if "a" in tasks else 1, 4 if "b" in tasks else 2])
+
+
 @pytest.mark.parametrize("dataset", [Table, Pool], indirect=True)
 def test_compactions_since_then_give_way(there: Lake, dataset: Table | Pool) -> None:
     first = published(there, dataset)

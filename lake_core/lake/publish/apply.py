@@ -50,6 +50,7 @@ def apply(
     decided: Collection[str] = (),
     without: Collection[str] = (),
     replaces: Collection[str] = (),
+    became: Mapping[str, str] | None = None,
 ) -> TreeUpdate:
     """Apply the difference between `base` and `incoming` to `target`. All are states of one lake.
 
@@ -71,6 +72,8 @@ def apply(
         decided: Plain files whose values the history has decided.
         without: Datasets and plain files that stay as they are.
         replaces: Datasets that become what `incoming` has.
+        became: The ids of datasets of the target by those that they have in `base` and `incoming`, if these were
+            published into datasets that others had created as well.
 
     Raises Conflict, which names all datasets and keys in conflict, and what formats raise.
     """
@@ -90,6 +93,7 @@ def apply(
         by_writes=by_writes,
         in_session=in_session,
         undoes=undoes,
+        became=became or {},
     )
     items = _apply_plain({key: pair for key, pair in plain.items() if key not in decided}, target, report)
     _apply_key_rules(plain.keys(), application, report)

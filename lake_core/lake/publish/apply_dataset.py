@@ -93,6 +93,8 @@ class DatasetApplication:
     """Whether the target is a session."""
     undoes: bool = False
     """Whether the difference takes back what was written."""
+    became: Mapping[str, str] = field(default_factory=dict)
+    """The ids of datasets of the target by those that they have in the difference, as in `apply`."""
 
     def run(self, path: str, format: str) -> AppliedDataset | None:
         """Apply the changes of a dataset. Return None if there are none.
@@ -153,7 +155,7 @@ class DatasetApplication:
             raise DatasetConflict(
                 f"these changes drop it and create it again, but it was changed on {onto}", kind="Recreated"
             )
-        elif before.id == record.id and not self.by_writes and head.id != before.id:
+        elif before.id == record.id and not self.by_writes and head.id != self.became.get(before.id, before.id):
             raise DatasetConflict(f"it was dropped and created again on {onto}", kind="Recreated")
 
     def _is_unchanged(self, path: str) -> bool:

@@ -20,7 +20,7 @@ from lake_core.lake.session.session_state import open_record
 from lake_core.lake.session.taken_out import take_out
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from lake_core.lake.refs.pending_deletions import PendingDeletions
     from lake_core.lake.refs.refs_state import RefsState
@@ -81,12 +81,13 @@ def _without(
     tree = record.tree
     for batch in reversed(batches):
         trees = batch.before, batch.after
+        became = _became(repository, refs, batch, commit)
         try:
-            tree = take_out(repository, record, trees, tree, pending)
+            tree = take_out(repository, record, trees, tree, pending, became=became)
         except Conflict as conflict:
             tree = _without_compactions(repository, refs, record, commit, set(conflict.datasets), tree, pending)
             try:
-                tree = take_out(repository, record, trees, tree, pending)
+                tree = take_out(repository, record, trees, tree, pending, became=became)
             except Conflict as error:
                 raise error.replace(
                     summary=f"what {batch.task!r} published with commit {commit[:12]} is to be replaced, but others "
@@ -94,6 +95,13 @@ def _without(
                     remedy="Run them again as well, or start a new run, which adds to what is published",
                 ) from None
     return tree
+
+
+def _became(repository: Repository, refs: RefsState, batch: Batch, commit: str) -> Mapping[str, str]:
+    """Return the ids that datasets of a batch got with its publish, because others had created them as well."""
+    staged = repository.state(batch.after, "the batch").datasets()
+    published = repository.commit_state(refs.commit(commit)).datasets()
+    return {record.id: published[path].id for path, record in staged.items() if path in published}
 
 
 def _without_compactions(

@@ -9,7 +9,7 @@ from lake_core.lake.publish.apply import apply
 from lake_core.lake.publish.tree_update import check_references, write_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from lake_core.lake.refs.pending_deletions import PendingDeletions
     from lake_core.lake.refs.session_record import Batch, SessionRecord
@@ -45,10 +45,12 @@ def take_out(
     tree: str,
     pending: PendingDeletions,
     without: Collection[str] = (),
+    became: Mapping[str, str] | None = None,
 ) -> str:
     """Write a tree of a session without the difference of two trees, before and after.
 
-    `without` are datasets and plain files that stay as they are. Raises Conflict, Collected.
+    `without` are datasets and plain files that stay as they are, and `became` is that of `apply`. Raises Conflict,
+    Collected.
     """
     before, after = trees
     if before == after:
@@ -64,6 +66,7 @@ def take_out(
         in_session=True,
         undoes=True,
         without=without,
+        became=became,
     )
     check_references(update.references, pending)
     return write_tree(repository, update.onto, update.items, pending)
