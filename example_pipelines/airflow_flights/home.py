@@ -22,6 +22,7 @@ def settings(port: int = 8080) -> dict[str, str]:
         "AIRFLOW_CONN_LAKE_DEFAULT": json.dumps({"conn_type": "lake", "host": LAKE_ROOT}),
         "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__PARALLELISM": "4",
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
         # The server answers this machine alone, so it asks nobody who they are.
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",

@@ -15,6 +15,7 @@ import pytest
 collect_ignore_glob = [] if find_spec("airflow") else ["*.py"]
 
 DAGS = Path(__file__).parent / "dags"
+FLIGHTS = Path(__file__).parents[2] / "example_pipelines" / "airflow_flights" / "dags"
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +26,13 @@ def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {
             "AIRFLOW_HOME": str(home),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+            "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(
+                [
+                    {"name": name, "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle", "kwargs": kwargs}
+                    for name, kwargs in (("tests", {"path": str(DAGS)}), ("flights", {"path": str(FLIGHTS)}))
+                ]
+            ),
+            "LAKE_LANDING": str(home / "landing"),
             "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
             "LAKE_TEST_HOME": str(home),

@@ -40,9 +40,9 @@ FLIGHTS = LakeTable("airflow/flights", partition_by=["month"])
 HOURS = np.arange(f"{source.YEAR}", f"{source.YEAR + 1}", dtype="M8[h]").astype("M8[ns]")
 HOURLY_WEATHER = LakeArray("airflow/hourly_weather", coordinates={"time": HOURS})
 DELAYS = LakeTable("airflow/delays_by_hour", partition_by=["month"])
-TOTALS, ROUTES = LakeTable("airflow/monthly_totals"), LakeTable("airflow/routes")
+TOTALS = LakeTable("airflow/monthly_totals")
 LOG = LakeTable("airflow/departure_log", partition_by=["month"])
-CARRIERS = LakeTable("airflow/carriers")
+CARRIERS, ROUTES = LakeTable("airflow/carriers"), LakeTable("airflow/routes")
 
 MONTH = DataInterval("month")
 """The slice of the tables that a run replaces: the rows whose column `month` lies in its data interval."""
@@ -91,7 +91,10 @@ def flights_reference() -> None:
     tags=["flights"],
 )
 def flights_by_month() -> None:
-    """Load a month's file, and make five tables and the arrays of its weather."""
+    """Load a month's file, and make four tables and the arrays of its weather.
+
+    Each run replaces its own month, so that any of them can be cleared, in any order.
+    """
     with lake_session() as run:
 
         @task.lake(into=FLIGHTS, slice=MONTH)
@@ -132,10 +135,6 @@ def flights_by_month() -> None:
         def monthly_totals(delays: LakeTable, data_interval_start: Any = None) -> pa.Table:
             return totals_of(delays.load(pa.Table, where=of_month(data_interval_start)))
 
-        @task.lake(into=ROUTES, mode="merge", keys=["origin", "dest", "carrier"])
-        def routes(flights: LakeTable) -> pa.Table:
-            return routes_of(flights.load(pa.Table, columns=["month", "origin", "dest", "carrier"]))
-
         @task
         def departure_log(work: Any = run.writer, data_interval_start: Any = None, params: Any = None) -> None:
             """Write the flights that left, airport by airport, by the task's own code."""
@@ -151,22 +150,26 @@ def flights_by_month() -> None:
         landed = flights()
         hourly_weather()
         monthly_totals(delays_by_hour(landed))
-        routes(landed)
         landed >> departure_log()
 
 
 @dag(schedule=[FLIGHTS.asset], start_date=datetime(source.YEAR, 1, 1), catchup=False, tags=["flights"])
-def flights_by_carrier() -> None:
-    """Make the table of the carriers, whenever a month is published. Its task publishes by itself."""
+def flights_summary() -> None:
+    """Make the tables of all months, whenever one is published. Each task publishes by itself."""
 
     @task.lake(into=CARRIERS)
     def carriers() -> pa.Table:
         flights = FLIGHTS.load(pa.Table, columns=["carrier", "dep_delay"])
         return carriers_of(flights, AIRLINES.load(pa.Table))
 
+    @task.lake(into=ROUTES, mode="merge", keys=["origin", "dest", "carrier"])
+    def routes() -> pa.Table:
+        return routes_of(FLIGHTS.load(pa.Table, columns=["month", "origin", "dest", "carrier"]))
+
     carriers()
+    routes()
 
 
 flights_reference()
 flights_by_month()
-flights_by_carrier()
+flights_summary()
