@@ -3,17 +3,15 @@
 import os
 from typing import Any
 
-from dagster import EnvVar
-
 from lake_orch.errors import InvalidDefinition
 
 
 def from_environment(value: Any) -> Any:
-    """Replace each EnvVar in options, at any depth, by its value. Dagster itself does so only for flat text.
+    """Replace each `{"env": name}` in options, or `dagster.EnvVar`, at any depth, by the variable's value.
 
     Raises InvalidDefinition for a variable that is not set.
     """
-    if isinstance(value, EnvVar):
+    if hasattr(value, "env_var_name"):
         value = {"env": value.env_var_name}
     if not isinstance(value, dict):
         return value

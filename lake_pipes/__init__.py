@@ -42,6 +42,8 @@ __all__ = ["ExternalWriter", "NotHandedOver", "open_workspace"]
 
 EXTRAS = "lake"
 """The name of the Pipes extra in which Dagster's side passes the assignment."""
+ASSIGNMENT = "LAKE_PIPES_ASSIGNMENT"
+"""The environment variable in which an orchestrator other than Dagster passes the assignment, as JSON."""
 STORAGE_OPTIONS = "LAKE_PIPES_STORAGE_OPTIONS"
 """The environment variable with the lake's storage options, as JSON. Secrets must not be in arguments or files."""
 
@@ -174,6 +176,8 @@ def open_workspace(
 
 
 def _handed_over(pipes: PipesContext | None) -> Assignment:
+    if pipes is None and ASSIGNMENT in os.environ:
+        return Assignment.from_json(json.loads(os.environ[ASSIGNMENT]))
     if pipes is None:
         from dagster_pipes import PipesContext
 

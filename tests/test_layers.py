@@ -48,7 +48,7 @@ _ALL_OF_CORE = (
 )
 _LANE_FOUNDATION = (
     *("lake_orch.errors", "lake_orch.tags", "lake_orch.location", "lake_orch.definition_metadata"),
-    "lake_orch.spark",
+    *("lake_orch.environment", "lake_orch.spark"),
 )
 _FORMATS_OF_ASSETS = (
     "lake_orch.assets.tables",
@@ -56,12 +56,12 @@ _FORMATS_OF_ASSETS = (
     "lake_orch.assets.pools",
     "lake_orch.assets.files",
 )
-_LANE = ("lake_orch.assets", *_FORMATS_OF_ASSETS, "lake_orch.runs")
+_LANE = ("lake_orch.assets", *_FORMATS_OF_ASSETS, "lake_orch.assets.landing", "lake_orch.runs")
 """What knows no orchestrator."""
 _BELOW_RESOURCES = (
     *_LANE_FOUNDATION,
     *_LANE,
-    *("lake_orch.environment", "lake_orch._dagster", "lake_orch.dagster", "lake_pipes"),
+    *("lake_orch._dagster", "lake_orch.dagster", "lake_pipes"),
 )
 _ABOVE_RESOURCES = (*_ALL_OF_CORE, *_BELOW_RESOURCES, "lake_orch.resources")
 _DEFINITIONS = (
@@ -153,13 +153,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
             *_LANE_FOUNDATION,
             *("lake_orch.assets", "lake_orch.assets.tables", "lake_orch.runs", "lake_pipes"),
         )
-        for other in ("arrays", "pools", "files")
+        for other in ("arrays", "pools", "files", "landing")
     },
     "lake_orch.dagster": (
         *_ALL_OF_CORE,
         *_LANE_FOUNDATION,
         *_LANE,
-        *("lake_orch.environment", "lake_orch._dagster", "lake_pipes", "lake_core.version"),
+        *("lake_orch._dagster", "lake_pipes", "lake_core.version"),
     ),
     "lake_orch.airflow": (*_ALL_OF_CORE, *_LANE_FOUNDATION, *_LANE, "lake_pipes"),
     "lake_orch.resources": (*_ALL_OF_CORE, *_BELOW_RESOURCES),

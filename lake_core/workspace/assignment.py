@@ -39,6 +39,8 @@ class Assignment:
     """What tells attempts of one number apart, in a shared session: another token replaces, the same one is skipped."""
     part: str = ""
     """The part of the attempt, in a shared session: each process that writes for it in turn names another one."""
+    session_task: str = ""
+    """The name of the task in a shared session, if it is not `task_id`."""
     private_session: str = ""
     """The id of the session in which any attempt at the task publishes by itself."""
     since: datetime | None = None
@@ -68,6 +70,7 @@ class Assignment:
             "attempt": self.attempt,
             "token": self.token,
             "part": self.part,
+            "session_task": self.session_task,
             "private_session": self.private_session,
             "since": None if self.since is None else self.since.isoformat(),
             "is_retry": self.is_retry,
@@ -89,6 +92,7 @@ class Assignment:
             attempt=values["attempt"],
             token=values.get("token", ""),
             part=values.get("part", ""),
+            session_task=values.get("session_task", ""),
             private_session=values["private_session"],
             since=None if since is None else datetime.fromisoformat(since),
             is_retry=values.get("is_retry", False),
@@ -121,7 +125,10 @@ def open_workspace(
     if assignment.session is not None:
         branch, task_id = assignment.branch, assignment.task_id
         writer = lake.get_session(assignment.session, epoch=assignment.epoch).join(
-            task=task_id, attempt=assignment.attempt, token=assignment.token, part=assignment.part
+            task=assignment.session_task or task_id,
+            attempt=assignment.attempt,
+            token=assignment.token,
+            part=assignment.part,
         )
         return StagedWrites(lake, writer, branch, root, task_id)
     return PublishedWrites(

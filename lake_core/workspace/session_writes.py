@@ -138,23 +138,24 @@ class StagedWrites(_SessionWrites):
 
     def __init__(self, lake: Lake, writer: SessionWriter, branch: str, root: str, task_id: str) -> None:
         super().__init__(lake, writer, root, task_id)
-        self._writer: SessionWriter = writer
+        self.writer: SessionWriter = writer
+        """The writer of the shared session."""
         self.is_repeated = writer.is_complete
         self._staged = Receipt(STAGED, branch, None, writer.session, writer.epoch, skipped=self.is_repeated)
 
     def flush(self) -> None:
         """Bring what was written so far into the shared session, as a batch."""
-        self._writer.flush()
+        self.writer.flush()
         self.receipt = self._staged
 
     def finish(self) -> Receipt:
         """Bring the last batch into the shared session, as the one that completes the attempt."""
-        with self._writer:
+        with self.writer:
             pass  # leaving it flushes it for the last time
         return self._staged
 
     def _ref_after(self) -> str:
-        return self._writer.session
+        return self.writer.session
 
 
 def _commit_of_session(lake: Lake, branch: str, session_id: str, since: datetime | None) -> str | None:

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from lake_orch.airflow.dataset import DataInterval, LakeArray, LakeDataset, LakeFile, LakePool, LakeTable
     from lake_orch.airflow.decorator import lake_task
     from lake_orch.airflow.hook import LakeHook
+    from lake_orch.airflow.landing import LandingOperator, landing_asset
+    from lake_orch.airflow.maintenance import maintenance_dag
     from lake_orch.airflow.session import LakeSession, lake_session
+    from lake_orch.airflow.watcher import lake_watcher
 
 __all__ = [
     "DataInterval",
@@ -25,8 +28,12 @@ __all__ = [
     "LakePool",
     "LakeSession",
     "LakeTable",
+    "LandingOperator",
     "lake_session",
     "lake_task",
+    "lake_watcher",
+    "landing_asset",
+    "maintenance_dag",
 ]
 
 
@@ -41,7 +48,11 @@ __getattr__, __dir__ = lazy_exports(
         "LakePool": ".dataset",
         "LakeSession": ".session",
         "LakeTable": ".dataset",
+        "LandingOperator": ".landing",
+        "landing_asset": ".landing",
         "lake_session": ".session",
         "lake_task": ".decorator",
+        "lake_watcher": ".watcher",
+        "maintenance_dag": ".maintenance",
     },
 )

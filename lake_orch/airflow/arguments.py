@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from lake_orch.airflow.dataset import LakeDataset, dataset_class
 from lake_orch.airflow.reading import load_dataset
+from lake_orch.errors import InvalidDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,17 +35,34 @@ def loaded_arguments(function: Callable[..., Any], arguments: Mapping[str, Any])
     A parameter without an annotation gets the reference itself, and one that is annotated as a dataset, such as
     `LakeTable`, gets that.
     """
-    hints = get_type_hints(function)
-    return {name: _loaded(name, value, hints.get(name)) for name, value in arguments.items()}
+    return {name: _loaded(function, name, value) for name, value in arguments.items()}
 
 
-def _loaded(name: str, value: object, annotation: object) -> Any:
+def _loaded(function: Callable[..., Any], name: str, value: object) -> Any:
     dataset = _dataset_of(value)
+    annotation = None if dataset is None else _annotation(function, name)
     if dataset is None or annotation is None or annotation is dict:
         return value
     if isinstance(annotation, type) and issubclass(annotation, LakeDataset):
         return dataset
     return load_dataset(dataset, annotation, {}, subject=f"parameter {name!r}")
+
+
+def _annotation(function: Callable[..., Any], name: str) -> object:
+    """Return the type that a parameter is annotated with, or None.
+
+    Others may name what is imported only in the function, so only this one is looked up. Raises InvalidDefinition.
+    """
+    annotation = function.__annotations__.get(name)
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return get_type_hints(SimpleNamespace(__annotations__={name: annotation}), function.__globals__)[name]
+    except NameError as error:
+        raise InvalidDefinition(
+            f"parameter {name!r} of {function.__name__} is annotated as {annotation!r}, and {error.name!r} is not "
+            "imported in its module: import it at the top of the DAG file, or load the dataset in the function"
+        ) from None
 
 
 def _dataset_of(value: object) -> LakeDataset | None:

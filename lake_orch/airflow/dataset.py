@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Asset
 
+    from lake_orch.airflow.watcher import LakeWatcher
+
 T = TypeVar("T")
 
 _OWN = ("path", "connection", "branch", "metadata")
@@ -50,12 +52,13 @@ class LakeDataset:
         """Return the asset that has an event for each commit which changed this dataset."""
         return self.asset_with()
 
-    def asset_with(self, *watchers: Any) -> Asset:
+    def asset_with(self, *watchers: LakeWatcher) -> Asset:
         """Return the asset with watchers, such as `lake_watcher()`, for the commits of others."""
         from airflow.sdk import Asset
 
         uri = asset_uri(self.connection, self.branch or DEFAULT_BRANCH, self.path)
-        return Asset(name=uri.removeprefix("lake://"), uri=uri, watchers=list(watchers))
+        made = [watcher.of(self.connection, self.branch, self.path) for watcher in watchers]
+        return Asset(name=uri.removeprefix("lake://"), uri=uri, watchers=made)
 
     def settings(self) -> Mapping[str, Any]:
         """Return the definition metadata, by the names that all orchestrators have."""
@@ -148,3 +151,10 @@ def dataset_class(format: str) -> type[LakeDataset]:
             return each
         pending += each.__subclasses__()
     raise LookupError(f"no class of datasets has the format {format!r}")
+
+
+def into_of(task: Any) -> LakeDataset | None:
+    """Return the dataset into which a task returns, also of a mapped one. None for tasks that return into none."""
+    options = getattr(task, "partial_kwargs", None)
+    into = getattr(task, "into", None) if options is None else options.get("into")
+    return into if isinstance(into, LakeDataset) else None

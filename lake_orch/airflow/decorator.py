@@ -10,7 +10,7 @@ from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_decorator_factory
 from airflow.sdk.definitions.asset import AssetAlias
 
-from lake_orch.airflow.dataset import DataInterval, LakeDataset
+from lake_orch.airflow.dataset import DataInterval, LakeDataset, into_of
 from lake_orch.airflow.links import CommitLink, SessionLink
 
 if TYPE_CHECKING:
@@ -60,6 +60,12 @@ class LakeDecoratedOperator(DecoratedOperator, PythonOperator):
             **kwargs,
         )
         self.into, self.slice, self.mode, self.keys = into, slice, mode, keys
+        # A mapped task without any instances gives no references, so what it returns into is taken from the DAG.
+        self._returned = {
+            name: dataset
+            for name, value in self._bound().items()
+            if (dataset := into_of(getattr(value, "operator", None))) is not None
+        }
 
     def execute(self, context: Context) -> Any:
         """Load the arguments, call the function, and write what it returns."""
@@ -84,8 +90,15 @@ class LakeDecoratedOperator(DecoratedOperator, PythonOperator):
 
         return write.run_with(call)
 
+    def _bound(self) -> Mapping[str, Any]:
+        return inspect.signature(self.python_callable).bind_partial(*self.op_args, **self.op_kwargs).arguments
+
     def _load(self, load: Callable[[Callable[..., Any], Mapping[str, Any]], dict[str, Any]]) -> None:
         bound = inspect.signature(self.python_callable).bind_partial(*self.op_args, **self.op_kwargs)
+        for name, dataset in self._returned.items():
+            value = bound.arguments.get(name)
+            if isinstance(value, Sequence) and not len(value):
+                bound.arguments[name] = dataset
         bound.arguments = load(self.python_callable, bound.arguments)
         self.op_args, self.op_kwargs = bound.args, bound.kwargs
 

@@ -91,6 +91,12 @@ class LakeHook(BaseHook):
             )
         return Lake.open(place.root, storage_options=options)
 
+    def instance(self) -> str:
+        """Return what the commits of runs of this Airflow are known by: its address, and the connection."""
+        from airflow.configuration import conf
+
+        return f"{conf.get('api', 'base_url', fallback='')} {self.lake_conn_id}".strip()
+
     def get_conn(self) -> Lake:
         """Open the lake."""
         return self.open()

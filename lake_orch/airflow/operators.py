@@ -11,6 +11,7 @@ from airflow.sdk import BaseOperator, TriggerRule
 from airflow.sdk.definitions.asset import Asset, AssetAlias
 
 from lake_orch.airflow.asset_uri import asset_uri
+from lake_orch.airflow.dataset import into_of
 from lake_orch.airflow.hook import DEFAULT_BRANCH
 from lake_orch.airflow.links import CommitLink, SessionLink
 from lake_orch.airflow.session_group import CLOSE_TASK, OPEN_TASK, PUBLISH_TASK, SessionGroup, session_of
@@ -170,7 +171,7 @@ def wire(session: SessionGroup) -> None:
     ids = {task.task_id for task in work}
     for check in (task for task in work if isinstance(task, LakeCheckOperator)):
         for task in work:
-            if _into(task) in check.datasets and task is not check:
+            if into_of(task) in check.datasets and task is not check:
                 task.set_downstream(check)
     alias = AssetAlias(f"{session.dag.dag_id}.{session.group_id}")
     open_task = OpenOperator(task_id=OPEN_TASK)
@@ -199,7 +200,7 @@ def tell(operator: SessionOperator, run: TaskRun, published: PublishedRun | None
     commit = published.published.commit
     operator.link(run, commit)
     assert run.session is not None
-    returned = (_into(task) for task in run.session)
+    returned = (into_of(task) for task in run.session)
     files = {dataset.path for dataset in returned if dataset is not None and dataset.format == "files"}
     changes = changes_of(run, published, files)
     for change in changes:
@@ -232,12 +233,6 @@ def _state(ti: Any, task_id: str) -> str | None:
     states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task_id], run_ids=[ti.run_id])
     state: str | None = states.get(ti.run_id, {}).get(task_id)
     return state
-
-
-def _into(task: Any) -> Any:
-    """Return the dataset into which a task returns, also of a mapped one."""
-    given = getattr(task, "partial_kwargs", None)
-    return given.get("into") if given is not None else getattr(task, "into", None)
 
 
 def _kept(run: TaskRun, session: SessionGroup) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
+from lake_orch.airflow.handover import HandedOver
 from lake_orch.airflow.hook import DEFAULT_CONNECTION
 from lake_orch.airflow.operators import LakeCheckOperator, wire
 from lake_orch.airflow.session_group import OnAlone, SessionGroup
@@ -26,6 +27,19 @@ class LakeSession(SessionGroup):
     def writer(self) -> SessionWork:
         """Return what opens a writer in a task, for all that one value cannot say: `with work() as w: …`."""
         return SessionWork(self)
+
+    def handover(self) -> dict[str, Any]:
+        """Return environment variables for a process elsewhere, which writes in place of a task of this group.
+
+        Give them to an operator whose environment is templated, such as `SparkSubmitOperator(env_vars=…)` or
+        `KubernetesPodOperator(env_vars=…)`. The process writes with `lake_pipes.open_workspace()`.
+        """
+        from lake_pipes import ASSIGNMENT, STORAGE_OPTIONS
+
+        return {
+            ASSIGNMENT: HandedOver(self, secret=False),
+            STORAGE_OPTIONS: HandedOver(self, secret=True),
+        }
 
     def check(
         self, *datasets: LakeDataset, blocking: bool = True, **options: Any

@@ -9,6 +9,7 @@ from airflow.sdk import get_current_context
 
 from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_core.lake.session.task_attempt import TaskAttempt
+from lake_core.workspace import Assignment
 from lake_core.workspace.session_writes import StagedWrites
 from lake_orch.airflow.hook import LakeHook
 from lake_orch.airflow.session_group import SessionGroup, session_of
@@ -57,9 +58,12 @@ class TaskRun:
         return cls.of_session(session)
 
     @classmethod
-    def of_session(cls, session: SessionGroup) -> TaskRun:
-        """Return the run of the task that is running, for the session of its group."""
-        return cls._of(get_current_context(), session, session.connection, session.branch)
+    def of_session(cls, session: SessionGroup, context: Any = None) -> TaskRun:
+        """Return the run of the task that is running, for the session of its group.
+
+        `context` is that of a task which only begins, whose fields are rendered.
+        """
+        return cls._of(context or get_current_context(), session, session.connection, session.branch)
 
     @classmethod
     def _of(cls, context: Any, session: SessionGroup | None, connection: str, branch: str | None) -> TaskRun:
@@ -75,7 +79,7 @@ class TaskRun:
             "airflow/dag": ti.dag_id,
             "airflow/run": ti.run_id,
             "airflow/session": parts[1],
-            "airflow/connection": connection,
+            "airflow/instance": hook.instance(),
         }
         shown = ti.dag_id if session is None else f"{ti.dag_id}.{session.group_id}"
         # A run that was cleared may have written before its newest start.
@@ -125,6 +129,23 @@ class TaskRun:
         # Each try writes anew what it replaces, and each part adds to it. So their writes have names of their own.
         name = f"{self.name}{self.ti.dag_id} {self.ti.run_id} {token} {part}"
         return StagedWrites(self.lake, writer, self.branch, self.lake.url, name)
+
+    def assign(self) -> Assignment:
+        """Begin to write, and return what another process needs to write in place of this one, as a part of the try."""
+        workspace = self.begin()
+        workspace.discard()
+        writer = workspace.writer
+        return Assignment(
+            self.lake.url,
+            workspace.task_id,
+            self.branch,
+            session=writer.session,
+            epoch=writer.epoch,
+            attempt=writer.attempt.number,
+            token=writer.attempt.token,
+            part=writer.attempt.part,
+            session_task=self.name,
+        )
 
     def _next_part(self, token: str) -> str:
         """Return a name for the writes of this process, which no other process of the try has used."""

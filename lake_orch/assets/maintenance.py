@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field, fields
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
@@ -29,6 +29,12 @@ MAINTENANCE: Final = "lake_orch.maintenance"
 """The entry point group in which formats register their `Maintenance`: name → the object."""
 
 T = TypeVar("T")
+
+SMALL_FILE: Final = 32 << 20
+"""The size in bytes below which a file of a table counts as small."""
+
+_OF_ALL: Final = ("path", "asset_key", "format")
+"""The fields of a `MaintainedDataset` that are no settings of a format."""
 
 _TRIES = 5
 """The most attempts to plan a rewrite again after a conflict with a concurrent writer."""
@@ -135,6 +141,58 @@ class Maintenance:
     """Raises InvalidDefinition for a target with invalid settings."""
     spark: bool = False
     """Whether tasks use Spark for large datasets."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintainedDataset:
+    """A dataset to maintain, with settings of its format."""
+
+    path: str
+    _: KW_ONLY
+    zorder_by: Sequence[str] = ()
+    target_size: int | None = None
+    """The size of a compacted file in bytes. The default is the table's `delta.targetFileSize`, or else 128 MiB."""
+    small_file: int = SMALL_FILE
+    """The size in bytes below which a file counts as small."""
+    min_small_file_ratio: float = 0.2
+    """The part of small files from which compaction is due."""
+    max_uncheckpointed_commits: int = 10
+    """The number of commits from which a checkpoint is due."""
+    retention: str | None = None
+    """How long outdated data is kept, such as `14 days`.
+
+    By default, a table's properties decide how long its removed files are kept. Snapshots of arrays are kept for 30
+    days, and data objects that a pool no longer needs for 8 days.
+    """
+    txn_retention: str | None = None
+    """How long transaction identifiers are kept, such as `30 days`. By default, they are kept forever."""
+    spark_above: int = 8 << 30
+    """The size of a table in bytes from which Spark rewrites it, if there is a Spark resource."""
+    spark_above_files: int = 1_000_000
+    """The number of files, removed ones included, from which Spark vacuums a table and writes its checkpoints.
+
+    This needs a Spark resource.
+    """
+    max_mergeable_manifests: int = 10
+    """The number of mergeable manifests from which they are rewritten."""
+    max_mergeable_objects: int = 10
+    """The number of mergeable data objects of a pool from which they are compacted."""
+    format: str = "delta"
+    """`delta` for a table, `icechunk` for arrays, `pool` for a pool, or a format that another package installs."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of a format that another package installs."""
+
+    def check(self) -> None:
+        """Raise InvalidDefinition for invalid settings, and for those of another format."""
+        maintenance = maintenance_of(self.format)
+        for setting in fields(self):
+            is_own = setting.name in _OF_ALL or setting.name in maintenance.settings
+            if not is_own and getattr(self, setting.name) != (setting.default if setting.name != "options" else {}):
+                raise InvalidDefinition(
+                    f"{setting.name} has no effect on {self.path}, which is of the format {self.format}: leave it out. "
+                    f"Its settings are {', '.join(sorted(maintenance.settings)) or 'none'}"
+                )
+        maintenance.check(self)
 
 
 def maintained_formats() -> Sequence[str]:

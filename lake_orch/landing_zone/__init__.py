@@ -5,15 +5,15 @@ version of the transaction identifier in its commit. So a batch that is retried,
 the table or pool once.
 """
 
-from lake_orch.landing_zone.batch import LandedBatch
+from lake_orch.assets.landing.batch import LandedBatch
+from lake_orch.assets.landing.ledger import BatchRecord, LandedFile, Ledger
+from lake_orch.assets.landing.zone import FoundFile, LandingZone
 from lake_orch.landing_zone.definitions import (
     batch_of,
     landing_zone_asset,
     landing_zone_definitions,
     landing_zone_sensor,
 )
-from lake_orch.landing_zone.ledger import BatchRecord, LandedFile, Ledger
-from lake_orch.landing_zone.zone import FoundFile, LandingZone
 
 __all__ = [
     "BatchRecord",

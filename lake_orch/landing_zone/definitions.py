@@ -15,15 +15,15 @@ from lake_core.lake.errors import RefNotFound
 from lake_core.pool.errors import NoSuchPool
 from lake_core.readable import count_of
 from lake_core.store import open_store
+from lake_orch.assets.landing.batch import LandedBatch
+from lake_orch.assets.landing.ledger import BatchRecord, LandingDiff, Ledger
+from lake_orch.assets.landing.zone import LandingZone
 from lake_orch.assets.pools.settings import NAMES, POOL_COMMIT, PoolSettings
 from lake_orch.assets.tables.settings import append_schema_mode
 from lake_orch.dagster.metadata import plain_metadata
 from lake_orch.dagster.owner import owner_of_asset
 from lake_orch.errors import BatchOutOfTurn, InvalidDefinition
-from lake_orch.landing_zone.batch import LandedBatch
 from lake_orch.landing_zone.into_pool import land_in_pool, last_batch
-from lake_orch.landing_zone.ledger import BatchRecord, LandingDiff, Ledger
-from lake_orch.landing_zone.zone import LandingZone
 from lake_orch.location import checked_path, table_path
 from lake_orch.resources import LakeResource
 

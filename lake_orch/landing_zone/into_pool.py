@@ -11,6 +11,7 @@ from lake_core.pool.errors import InvalidJson
 from lake_core.pool.ndjson import lines_of_objects, read_ndjson
 from lake_core.pool.value import Value
 from lake_core.readable import count_of
+from lake_orch.assets.landing.batch import LandedBatch
 from lake_orch.assets.owner import Owner
 from lake_orch.assets.pools.data import named_errors, rows_of
 from lake_orch.assets.pools.metadata import PoolResult, pool_metadata
@@ -20,7 +21,6 @@ from lake_orch.assets.pools.times import with_times
 from lake_orch.dagster.metadata import dagster_metadata
 from lake_orch.dagster.runs.attempt import Attempt, partition_keys
 from lake_orch.errors import UnsupportedData
-from lake_orch.landing_zone.batch import LandedBatch
 from lake_orch.resources import LakeResource, StepContext
 
 

@@ -1,20 +1,17 @@
 """The targets of maintenance, and their settings."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import dagster as dg
 from pydantic import Field
 
-from lake_orch.assets.maintenance import all_maintenance, maintenance_of
-from lake_orch.assets.tables.health import SMALL_FILE
+from lake_orch.assets.maintenance import MaintainedDataset, all_maintenance, maintenance_of
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import checked_path, table_path
 
 Maintainable: TypeAlias = "str | dg.AssetKey | dg.AssetSpec | dg.AssetsDefinition | MaintenanceTarget"
-
-_OF_ALL = ("path", "asset_key", "format")
 
 
 class MaintenanceConfig(dg.Config):
@@ -27,55 +24,10 @@ class MaintenanceConfig(dg.Config):
 
 
 @dataclass(frozen=True, slots=True)
-class MaintenanceTarget:
+class MaintenanceTarget(MaintainedDataset):
     """A table, arrays or a pool to maintain, with settings of its format."""
 
-    path: str
     asset_key: dg.AssetKey
-    zorder_by: Sequence[str] = ()
-    target_size: int | None = None
-    """The size of a compacted file in bytes. The default is the table's `delta.targetFileSize`, or else 128 MiB."""
-    small_file: int = SMALL_FILE
-    """The size in bytes below which a file counts as small."""
-    min_small_file_ratio: float = 0.2
-    """The part of small files from which compaction is due."""
-    max_uncheckpointed_commits: int = 10
-    """The number of commits from which a checkpoint is due."""
-    retention: str | None = None
-    """How long outdated data is kept, such as `14 days`.
-
-    By default, a table's properties decide how long its removed files are kept. Snapshots of arrays are kept for 30
-    days, and data objects that a pool no longer needs for 8 days.
-    """
-    txn_retention: str | None = None
-    """How long transaction identifiers are kept, such as `30 days`. By default, they are kept forever."""
-    spark_above: int = 8 << 30
-    """The size of a table in bytes from which Spark rewrites it, if there is a Spark resource."""
-    spark_above_files: int = 1_000_000
-    """The number of files, removed ones included, from which Spark vacuums a table and writes its checkpoints.
-
-    This needs a Spark resource.
-    """
-    max_mergeable_manifests: int = 10
-    """The number of mergeable manifests from which they are rewritten."""
-    max_mergeable_objects: int = 10
-    """The number of mergeable data objects of a pool from which they are compacted."""
-    format: str = "delta"
-    """`delta` for a table, `icechunk` for arrays, `pool` for a pool, or a format that another package installs."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of a format that another package installs."""
-
-    def check(self) -> None:
-        """Raise InvalidDefinition for invalid settings, and for those of another format."""
-        maintenance = maintenance_of(self.format)
-        for setting in fields(self):
-            is_own = setting.name in _OF_ALL or setting.name in maintenance.settings
-            if not is_own and getattr(self, setting.name) != (setting.default if setting.name != "options" else {}):
-                raise InvalidDefinition(
-                    f"{setting.name} has no effect on {self.path}, which is of the format {self.format}: leave it out. "
-                    f"Its settings are {', '.join(sorted(maintenance.settings)) or 'none'}"
-                )
-        maintenance.check(self)
 
 
 def targets_of(

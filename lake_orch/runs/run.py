@@ -67,8 +67,16 @@ class Run:
     def open(self) -> SharedSession:
         """Open the session, resume it if it failed, or open the next generation if it has ended.
 
-        All processes of the run may do so: while it is open, its epoch stays.
+        All processes of the run may do so: while it is open, its epoch stays. A failed session of which nothing counts
+        is not resumed: the next generation begins at what the branch has now.
         """
+        record = self.session
+        if (
+            record is not None
+            and record.state == FAILED
+            and len(gone_tasks(record.batches, self.states)) == len({batch.task for batch in record.batches})
+        ):
+            self.lake.get_session(record.id).abandon()
         return self.lake.open_session(
             self.branch,
             id=self.name,

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lake_core import Lake
@@ -89,6 +90,28 @@ def test_the_writer_publishes_all_that_it_wrote(lake_root: Path) -> None:
         assert (rows(lake_root, "tables/log"), rows(lake_root, "tables/days")) == ([{"id": 1}], [{"day": 1}])
         assert bytes(Lake.open(str(lake_root)).at().get("reports/log.json")) == b"{}"
         life.clear()
+
+
+def test_a_process_elsewhere_writes_in_place_of_its_task(lake_root: Path) -> None:
+    assert new_life("outside").go() == "success"
+    assert [row["n"] for row in rows(lake_root, "tables/outside")] == [1, 2]
+
+
+def test_files_land_once(lake_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(lake_root.parent)
+    (lake_root.parent / "landing" / "events").mkdir(parents=True)
+    pq.write_table(pa.table({"id": [1, 2]}), "landing/events/a.parquet")
+    life = new_life("land")
+    for _ in range(2):
+        assert life.go() == "success"
+        assert [row["id"] for row in rows(lake_root, "tables/events")] == [1, 2]
+        life.clear()
+
+
+def test_the_maintenance_of_the_page_runs(lake_root: Path) -> None:
+    assert new_life("by_hand").go() == "success"
+    assert new_life("lake_maintenance_lake_default").go() == "success"
+    assert rows(lake_root, "tables/log") == [{"id": 1}]
 
 
 @pytest.mark.timeout(600)

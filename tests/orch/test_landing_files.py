@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
+from lake_orch.assets.landing.batch import LandedBatch
+from lake_orch.assets.landing.zone import FoundFile, LandingZone, file_of
 from lake_orch.errors import UnsupportedData
-from lake_orch.landing_zone.batch import LandedBatch
-from lake_orch.landing_zone.zone import FoundFile, LandingZone, file_of
 
 
 def batch_of(folder: Path) -> LandedBatch:

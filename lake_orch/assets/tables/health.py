@@ -10,9 +10,7 @@ import pyarrow.compute as pc
 from lake_core.delta import DeltaTable
 from lake_core.delta.log_segment import list_log
 from lake_core.delta.skipping import num_records, partition_table
-
-SMALL_FILE = 32 << 20
-"""A data file below this many bytes counts as small."""
+from lake_orch.assets.maintenance import SMALL_FILE
 
 
 @dataclass(frozen=True, slots=True)

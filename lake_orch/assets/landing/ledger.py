@@ -12,7 +12,7 @@ from typing import Any
 
 from lake_core.journal import Action, Add, Append, Journal, State, Update
 from lake_core.store import ObjectStore
-from lake_orch.landing_zone.zone import FoundFile, LandingZone
+from lake_orch.assets.landing.zone import FoundFile, LandingZone
 
 FOLDER = "_landing"
 _LANDED = "landed"

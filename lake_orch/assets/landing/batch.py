@@ -14,13 +14,13 @@ from fsspec import AbstractFileSystem
 from lake_core.delta.conform import convert_exactly
 from lake_core.parquet_rows import is_read_by_arrow, stream_parquet
 from lake_core.txn import Txn
+from lake_orch.assets.landing.json_lines import PACKINGS, moments_as_text, read_json
+from lake_orch.assets.landing.ledger import BatchRecord, Ledger
+from lake_orch.assets.landing.rounded_numbers import check_csv
+from lake_orch.assets.landing.zone import FoundFile, LandingZone, file_of
 from lake_orch.assets.tables.casting import cast_rows, check_names
 from lake_orch.assets.tables.rows.arrow import ArrowRows
 from lake_orch.errors import DefinitionMismatch, FilesGone, InvalidDefinition, UnsupportedData
-from lake_orch.landing_zone.json_lines import PACKINGS, moments_as_text, read_json
-from lake_orch.landing_zone.ledger import BatchRecord, Ledger
-from lake_orch.landing_zone.rounded_numbers import check_csv
-from lake_orch.landing_zone.zone import FoundFile, LandingZone, file_of
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds

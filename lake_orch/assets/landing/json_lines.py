@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lake_core.nested_arrays import map_leaf_types
-from lake_orch.landing_zone.rounded_numbers import check_json
+from lake_orch.assets.landing.rounded_numbers import check_json
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

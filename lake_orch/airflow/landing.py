@@ -1,0 +1,194 @@
+"""Landing zones: files that arrive in a folder or prefix, each in its table once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset, AssetWatcher, BaseOperator
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from lake_orch.airflow.dataset import LakeTable
+from lake_orch.airflow.hook import DEFAULT_CONNECTION, LakeHook
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from lake_orch.assets.landing.batch import LandedBatch
+    from lake_orch.assets.landing.ledger import Ledger
+
+_log = logging.getLogger(__name__)
+
+
+class LandingOperator(BaseOperator):
+    """Appends the new files of a landing zone to a table, in a session: one batch after another, each once.
+
+    The batches have numbers, which are their transaction identifiers. So a batch that two runs land is there once, and
+    they are landed in order, by one task.
+    """
+
+    shallow_copy_attrs = ("read",)
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        url: str,
+        into: LakeTable,
+        pattern: str = "*",
+        settle: timedelta = timedelta(0),
+        storage_options: Mapping[str, Any] | None = None,
+        read: Callable[[LandedBatch], Any] | None = None,
+        max_files: int = 1000,
+        most_batches: int = 100,
+        **kwargs: Any,
+    ) -> None:
+        """Make a task that lands files.
+
+        Args:
+            name: The permanent name of the zone.
+            url: The folder or prefix, on any store that fsspec supports.
+            into: The table.
+            pattern: The files to land.
+            settle: How long a file must not have changed before it lands.
+            storage_options: Options of fsspec. A value may be `{"env": name}`, for an environment variable.
+            read: Returns the rows of a batch. By default, the extension of the files decides how they are read.
+            max_files: The most files of a batch.
+            most_batches: The most batches of one run. The next run lands the rest.
+            kwargs: Options of the operator.
+        """
+        super().__init__(**kwargs)
+        self.zone = _zone_settings(name, url, pattern, settle, storage_options, max_files)
+        self.into, self.read, self.most_batches = into, read, most_batches
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Land what is new, and return how many batches, files and rows that are."""
+        from lake_orch.airflow.errors import without_retry
+        from lake_orch.airflow.task_run import TaskRun
+
+        with without_retry():
+            run = TaskRun.writing_to(self.into.path, self.into.connection, self.into.branch)
+            if run.own is not None:
+                raise ValueError("files land in a session: put the task into a lake_session")
+            workspace = run.begin()
+            landed = {"batches": 0, "files": 0, "rows": 0}
+            with workspace:
+                ledger = _ledger(self.zone, self.into.connection)
+                table = workspace.find(self.into.path, "delta")
+                last = None if table is None else table.snapshot.transaction_version(ledger.zone.app_id)
+                for batch in _new_batches(ledger, ledger.landed if last is None else last, self.most_batches):
+                    rows = batch.to_arrow(schema=self.into.schema) if self.read is None else self.read(batch)
+                    if table is None:
+                        table = workspace.create(
+                            self.into.path, "delta", rows.schema, partition_by=tuple(self.into.partition_by or ())
+                        )
+                    result = table.append(rows, txn=batch.txn)
+                    landed["batches"] += 1
+                    landed["files"] += len(batch.files)
+                    landed["rows"] += result.rows or 0
+                    _log.info("batch %s of %s: %s files", batch.number, ledger.zone.name, len(batch.files))
+        return landed
+
+
+def _new_batches(ledger: Ledger, landed: int, most: int) -> list[LandedBatch]:
+    """Group new files into batches, and return those that are not in the table yet, in order."""
+    from lake_orch.assets.landing.batch import LandedBatch
+
+    ledger.note_landed(landed)
+    diff = ledger.diff(ledger.zone.files(), landed)
+    for file in diff.rewritten:
+        _log.warning("%s was rewritten after it had landed: the table has the rows of the first version", file.key)
+    waiting = list(diff.new)
+    while waiting:
+        made = ledger.make_batch(waiting)
+        if made is None:
+            break
+        taken = {file.key for file in made.files}
+        waiting = [file for file in waiting if file.key not in taken]
+    return [LandedBatch.begin(ledger, record.number) for record in ledger.batches(after=landed)[:most]]
+
+
+def landing_asset(
+    name: str,
+    url: str,
+    *,
+    connection: str = DEFAULT_CONNECTION,
+    pattern: str = "*",
+    settle: timedelta = timedelta(0),
+    storage_options: Mapping[str, Any] | None = None,
+    poll_seconds: float = 30.0,
+) -> Asset:
+    """Return an asset that has an event when new files have arrived in a landing zone: a DAG may be scheduled on it.
+
+    Args:
+        name: The permanent name of the zone, as of its `LandingOperator`.
+        url: The folder or prefix.
+        connection: The connection of the lake beside which the ledger of the zone lies.
+        pattern: The files to land.
+        settle: How long a file must not have changed before it lands.
+        storage_options: Options of fsspec. A value may be `{"env": name}`: what is given here is in Airflow's database.
+        poll_seconds: The time between two looks at the zone.
+    """
+    zone = _zone_settings(name, url, pattern, settle, storage_options, 1000)
+    trigger = LandingTrigger(zone=zone, connection=connection, poll_seconds=poll_seconds)
+    return Asset(name=f"landing/{name}", watchers=[AssetWatcher(name=f"files of {name}", trigger=trigger)])
+
+
+class LandingTrigger(BaseEventTrigger):
+    """Has an event when files are in a landing zone that no batch has."""
+
+    def __init__(self, *, zone: dict[str, Any], connection: str, poll_seconds: float) -> None:
+        super().__init__()
+        self.zone, self.connection, self.poll_seconds = zone, connection, poll_seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class and the arguments from which the triggerer makes it again."""
+        arguments = {"zone": self.zone, "connection": self.connection, "poll_seconds": self.poll_seconds}
+        return "lake_orch.airflow.landing.LandingTrigger", arguments
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield an event whenever other files are new than at the last look."""
+        told: frozenset[str] = frozenset()
+        while True:
+            new = await asyncio.to_thread(self._new)
+            if new - told:
+                yield TriggerEvent({"zone": self.zone["name"], "files": len(new)})
+            told = new
+            await asyncio.sleep(self.poll_seconds)
+
+    def _new(self) -> frozenset[str]:
+        ledger = _ledger(self.zone, self.connection)
+        return frozenset(file.key for file in ledger.diff(ledger.zone.files(), ledger.landed).new)
+
+
+def _zone_settings(
+    name: str,
+    url: str,
+    pattern: str,
+    settle: timedelta,
+    storage_options: Mapping[str, Any] | None,
+    max_files: int,
+) -> dict[str, Any]:
+    """Return the settings of a zone as JSON has them."""
+    return {
+        "name": name,
+        "url": url,
+        "pattern": pattern,
+        "settle": settle.total_seconds(),
+        "storage_options": dict(storage_options or {}),
+        "max_files": max_files,
+    }
+
+
+def _ledger(settings: Mapping[str, Any], connection: str) -> Ledger:
+    """Return the ledger of a zone, which lies beside the lake."""
+    from lake_core.store import open_store
+    from lake_orch.assets.landing.ledger import Ledger
+    from lake_orch.assets.landing.zone import LandingZone
+
+    zone = LandingZone(**{**settings, "settle": timedelta(seconds=settings["settle"])})
+    place = LakeHook(connection).place()
+    return Ledger.of(zone, open_store(place.root, storage_options=dict(place.storage_options) or None))

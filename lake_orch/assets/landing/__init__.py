@@ -1,0 +1,1 @@
+"""The files of landing zones, grouped into batches that land once."""

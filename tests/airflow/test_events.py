@@ -1,0 +1,142 @@
+"""Events of assets, watchers, maintenance, and tasks that publish by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lake_core import Lake
+from tests.airflow.test_lives import life, meant, new_life, published  # noqa: F401
+
+pytestmark = [pytest.mark.airflow, pytest.mark.newest]
+
+ROWS = pa.table({"x": [1, 2, 3]})
+_days = count()
+
+
+def run(dag_id: str, url: str | None = None) -> Any:
+    from tests.airflow.scheduler import Life
+
+    made = Life(dag_id, datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=next(_days)))
+    if url is not None:
+        made.dag.get_task("session.land").zone["url"] = url
+    return made
+
+
+def events(since: int = 0) -> list[dict[str, Any]]:
+    """Return the events of assets, oldest first."""
+    from tests.airflow.scheduler import api
+
+    answer = api().get("/api/v2/assets/events?limit=500").json()["asset_events"]
+    return [{"path": each["name"].split("/", 2)[2], **each["extra"]} for each in answer if each["id"] > since]
+
+
+def newest_event() -> int:
+    from tests.airflow.scheduler import api
+
+    answer = api().get("/api/v2/assets/events?limit=500").json()["asset_events"]
+    return max((each["id"] for each in answer), default=0)
+
+
+def test_a_publish_has_an_event_for_the_datasets_that_it_changed(life: Any, lake_root: Path) -> None:  # noqa: F811
+    before = newest_event()
+    life.go()
+    head = next(iter(Lake.open(str(lake_root)).log(limit=1))).id
+    found = {each["path"]: (each["commit"], each["branch"], each["rows"]) for each in events(before)}
+    assert found["tables/own"] == (head, "main", 2)
+    assert {each["path"] for each in events(before)} >= {"tables/own"}
+
+
+def test_a_run_that_changed_nothing_again_has_no_event(life: Any, lake_root: Path) -> None:  # noqa: F811
+    life.go()
+    before = newest_event()
+    life.clear("session.choose")
+    assert life.go() == "success"
+    assert events(before) == []
+
+
+def test_a_task_without_a_session_publishes_by_itself(lake_root: Path) -> None:
+    before = newest_event()
+    alone = run("alone")
+    assert alone.go() == "success"
+    rows = Lake.open(str(lake_root)).delta("tables/own").to_arrow().num_rows
+    assert (rows, [each["path"] for each in events(before)]) == (2, ["tables/own"])
+
+
+def test_a_task_without_a_session_replaces_its_rows_when_it_is_cleared(lake_root: Path) -> None:
+    alone = run("alone")
+    alone.go()
+    first = Lake.open(str(lake_root)).delta("tables/own").to_arrow()["n"].to_pylist()
+    alone.clear("one")
+    assert alone.go() == "success"
+    again = Lake.open(str(lake_root)).delta("tables/own").to_arrow()["n"].to_pylist()
+    assert (len(again), set(again) & set(first)) == (2, set())
+
+
+def test_a_watcher_tells_the_commits_of_others(lake_root: Path) -> None:
+    from lake_orch.airflow.watcher import LakeCommitTrigger
+
+    lake = Lake.open(str(lake_root))
+    trigger = LakeCommitTrigger(connection="lake_default", path="tables/outside", poll_seconds=0.01)
+
+    async def first() -> Any:
+        stream = trigger.run()
+        waiting = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0.5)
+        with lake.session(message="rates") as session:
+            session.create_delta("tables/outside", ROWS.schema).append(ROWS)
+        return await asyncio.wait_for(waiting, 30)
+
+    payload = asyncio.run(first()).payload
+    assert (payload["message"], payload["rows"], payload["commit"]) == ("rates", 3, lake.list_branches()["main"])
+
+
+def test_a_watcher_leaves_out_the_commits_of_this_airflow(life: Any, lake_root: Path) -> None:  # noqa: F811
+    from lake_orch.airflow.watcher import LakeCommitTrigger
+
+    root = Lake.open(str(lake_root)).list_branches()["main"]
+    life.go()
+    trigger = LakeCommitTrigger(connection="lake_default", path="tables/own")
+    assert trigger._look(root) == (Lake.open(str(lake_root)).list_branches()["main"], [])
+
+
+def test_maintenance_compacts_and_settles_what_nobody_closed(life: Any, lake_root: Path) -> None:  # noqa: F811
+    lake = Lake.open(str(lake_root))
+    with lake.session() as session:
+        session.create_delta("tables/small", ROWS.schema)
+    for _ in range(12):
+        with lake.session() as session:
+            session.delta("tables/small").append(ROWS)
+    life.go(until=lambda task: task == "session.publish")
+    life.end()
+    upkeep = run("upkeep")
+    assert upkeep.go() == "success"
+    sessions = {record.metadata.get("airflow/run"): record.state for record in lake.list_sessions()}
+    assert sessions == {life.run_id: "failed"}
+    assert (len(lake.delta("tables/small").files(["path"])), lake.delta("tables/small").to_arrow().num_rows) == (1, 36)
+    life.delete()
+    again = new_life(life.run_id)
+    assert again.go() == "success"
+    assert published(lake_root) == meant(again) != Counter()
+
+
+def test_another_process_writes_in_place_of_a_task_and_files_land_once(lake_root: Path) -> None:
+    (lake_root.parent / "landing").mkdir()
+    (lake_root.parent / "landing" / "one.csv").write_text("x\n1\n2\n")
+    elsewhere = run("elsewhere", url=str(lake_root.parent / "landing"))
+    assert elsewhere.go() == "success"
+    lake = Lake.open(str(lake_root))
+    assert lake.delta("tables/own").to_arrow()["n"].to_pylist() == [1, 2]
+    assert lake.delta("tables/landed").to_arrow()["x"].to_pylist() == [1, 2]
+    (lake_root.parent / "landing" / "two.csv").write_text("x\n3\n")
+    elsewhere.clear()
+    assert elsewhere.go() == "success"
+    assert sorted(lake.delta("tables/own").to_arrow()["n"].to_pylist()) == [1, 2]
+    assert sorted(lake.delta("tables/landed").to_arrow()["x"].to_pylist()) == [1, 2, 3]
