@@ -2,15 +2,17 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test test-extended test-all test-unit test-clouds test-airflow stress histories interop bench lint docs .venv java
+.PHONY: help demo demo-airflow ui ui-airflow test test-extended test-all test-unit test-clouds test-airflow stress histories interop bench lint docs .venv java
 
 PY := .venv/bin/python
 # PYTHON=python3.14, for example, makes the environments with another Python than the first that is found.
 INSTALLED := .venv/.installed
 AIRFLOW ?= 3.3
 PY_AIRFLOW := .venv-airflow-$(AIRFLOW)/bin/python
+AIRFLOW_INSTALLED := .venv-airflow-$(AIRFLOW)/.installed
 # Never somebody's own instance: the runs of the demo stay in the clone.
 export DAGSTER_HOME := $(CURDIR)/.dagster
+export AIRFLOW_HOME := $(CURDIR)/.airflow
 export LAKE_ROOT ?= $(CURDIR)/.lake
 export DAGSTER_DISABLE_TELEMETRY := 1
 # MinIO's last releases are source alone, without semantic versions: the time and the commit name one.
@@ -29,6 +31,12 @@ ui: java ## serve the same pipeline, with the demo's runs, at http://localhost:3
 	@$(MAKE) .venv
 	@.venv/bin/lake init --exist-ok "$(LAKE_ROOT)" >/dev/null
 	@exec $(PY) -m dagster dev -w workspace.yaml -h 127.0.0.1 -p $(or $(PORT),3000)
+
+demo-airflow: $(AIRFLOW_INSTALLED) ## run the same pipeline as DAGs of Airflow, on the same lake, without a scheduler
+	@exec $(PY_AIRFLOW) -m example_pipelines.airflow_flights.demo
+
+ui-airflow: $(AIRFLOW_INSTALLED) ## serve these DAGs, with the demo's runs, at http://127.0.0.1:8080 (PORT=... for another)
+	@exec $(PY_AIRFLOW) -m example_pipelines.airflow_flights.ui --port $(or $(PORT),8080)
 
 test: java ## run the tests that hold the product: some ten minutes on two cores
 	@$(MAKE) .venv
@@ -73,11 +81,7 @@ test-clouds: .venv ## run the stores against servers of Azure (where npm is), Go
 	    AZURITE=$$(built node_modules/.bin/azurite-blob) FAKE_GCS_SERVER=$$(built fake-gcs-server) MINIO=$$(built minio) \
 	    exec $(PY) -m pytest -m clouds $(ARGS)
 
-test-airflow: ## run the tests of Airflow in .venv-airflow-3.3, or in that of AIRFLOW=3.1
-	@python=$$(for p in $(PYTHON) python3.13 python3.12 python3.11 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done); \
-	    test -x $(PY_AIRFLOW) || $$python -m venv $(dir $(PY_AIRFLOW))..
-	@$(PY_AIRFLOW) -m pip install --quiet --disable-pip-version-check --no-deps -r tests/airflow/$(AIRFLOW).lock
-	@$(PY_AIRFLOW) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+test-airflow: $(AIRFLOW_INSTALLED) ## run the tests of Airflow in .venv-airflow-3.3, or in that of AIRFLOW=3.1
 	@exec $(PY_AIRFLOW) -m pytest --confcutdir tests/airflow -m "airflow and not stress" tests/airflow $(ARGS)
 
 bench: .venv ## measure against deltalake
@@ -108,6 +112,13 @@ $(INSTALLED): requirements.lock pyproject.toml
 	    $$python -m venv --clear .venv || { echo "$$python cannot make environments: install its venv module (Debian: python3-venv)." >&2; exit 1; }; fi
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.lock
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(AIRFLOW_INSTALLED): tests/airflow/$(AIRFLOW).lock pyproject.toml
+	@python=$$(for p in $(PYTHON) python3.13 python3.12 python3.11 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done); \
+	    test -x $(PY_AIRFLOW) || { echo "Making $(dir $@) with $$python ..."; $$python -m venv $(dir $@); }
+	@$(PY_AIRFLOW) -m pip install --quiet --disable-pip-version-check --no-deps -r tests/airflow/$(AIRFLOW).lock
+	@$(PY_AIRFLOW) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 # Before the environment is built: minutes of installation are no place to learn that Java is missing.

@@ -176,7 +176,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_orch.components": (*_ABOVE_RESOURCES, *_DEFINITIONS),
     "lake_orch.cli": (*_ABOVE_RESOURCES, "lake_orch.jobs", "lake_core.cli"),  # it looks and answers as `lake` does
     "lake_orch.__main__": ("lake_orch.cli",),
-    "example_pipelines": (
+    "example_pipelines": (),
+    "example_pipelines.flights": (
         *_ALL_OF_CORE,
         "lake_core",
         "lake_orch",
@@ -184,6 +185,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "lake_orch.assets.tables",
         "lake_orch.testing",
     ),
+    "example_pipelines.airflow_flights": (*_ALL_OF_CORE, "lake_orch.airflow", "example_pipelines.flights"),
 }
 """What each layer may import of ours, besides itself."""
 
@@ -196,10 +198,10 @@ _OF_DAGSTER = tuple(
 THIRD_PARTY_OF: dict[str, tuple[str, ...]] = {
     "pyspark": (
         *("lake_core.spark", "lake_orch.spark", "lake_orch.assets"),
-        *("lake_orch.components", "lake_orch.dagster", "example_pipelines"),
+        *("lake_orch.components", "lake_orch.dagster", "example_pipelines.flights"),
     ),
-    "dagster": (*_OF_DAGSTER, "example_pipelines"),
-    "airflow": ("lake_orch.airflow",),
+    "dagster": (*_OF_DAGSTER, "example_pipelines.flights"),
+    "airflow": ("lake_orch.airflow", "example_pipelines.airflow_flights"),
 }
 """Heavy libraries, and the only layers that may import them: those whose names begin so."""
 
@@ -215,7 +217,7 @@ FOLDERS_THAT_IMPORT_BOTH_WAYS: dict[tuple[str, str], str] = {
 _PRIVATE_NAMES_OF_DAGSTER = "lake_orch._dagster"
 
 _OURS = ("lake_core", "lake_pipes", "lake_orch", "example_pipelines")
-_BY_FOLDER = ("lake_core", "lake_orch")
+_BY_FOLDER = ("lake_core", "lake_orch", "example_pipelines")
 """Packages whose folders are layers, each by itself."""
 
 

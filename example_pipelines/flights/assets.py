@@ -2,49 +2,34 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
-import os
 import time
-from pathlib import Path
 
 import dagster as dg
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import xarray as xr
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from example_pipelines.flights import source
+from example_pipelines.flights.places import LANDING
+from example_pipelines.flights.tables import (
+    KEY,
+    LOGGED,
+    MAX_WIND_MPH,
+    MEASURES,
+    departures_of,
+    distinct_flights,
+    impossible_flights,
+    routes_of,
+    totals_of,
+    weather_arrays,
+)
 from lake_orch import LakeResource, SparkResource
 from lake_orch.landing_zone import LandingZone, batch_of
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-LAKE_ROOT = os.environ.get("LAKE_ROOT") or str(REPOSITORY / ".lake")
-IS_LOCAL = "://" not in LAKE_ROOT
-LANDING = os.environ.get("LAKE_LANDING") or f"{LAKE_ROOT.rstrip('/') if IS_LOCAL else REPOSITORY / '.lake'}-landing"
-
 MONTHS = dg.MonthlyPartitionsDefinition(start_date=f"{source.YEAR}-01-01", end_date=f"{source.YEAR + 1}-01-01")
 OWNERS = ["team:flights"]
-ORIGINS = ("EWR", "JFK", "LGA")
-
-MAX_WIND_MPH = 200.0
-"""Wind speeds above this are taken as missing: the source holds an impossible one (1 048 mph, Newark in February)."""
-
-
-MEASURES = {
-    "temp": ("temperature", "°F"),
-    "dewp": ("dew point", "°F"),
-    "humid": ("relative humidity", "%"),
-    "wind_speed": ("wind speed", "mph"),
-    "precip": ("precipitation", "inches"),
-    "pressure": ("sea level pressure", "millibars"),
-    "visib": ("visibility", "miles"),
-}
-"""The names and units of the variables that the arrays of the weather have."""
-
-KEY = ["carrier", "flight", "origin", "time_hour"]
-"""What identifies a flight."""
-
 ARRIVALS = LandingZone("flights", f"{LANDING}/flights", pattern="*.parquet", max_files=1)
 """Where the files of the months arrive, `2013-01.parquet` and so on."""
 
@@ -83,9 +68,7 @@ def flights(context: dg.AssetExecutionContext, spark: SparkResource, lake: LakeR
     table.append(_flights(spark, batch.to_arrow()), txn=batch.txn)
     months = ", ".join(f"DATE '{key}'" for key in context.partition_keys)
     arrived = table.to_arrow(columns=[*KEY, "distance"], where=f"month IN ({months})")
-    distinct = arrived.group_by(KEY).aggregate([]).num_rows
-    elsewhere = pc.sum(pc.invert(pc.is_in(arrived["origin"], pa.array(ORIGINS)))).as_py() or 0
-    nowhere = pc.sum(pc.less_equal(arrived["distance"], 0)).as_py() or 0
+    distinct, (elsewhere, nowhere) = distinct_flights(arrived), impossible_flights(arrived)
     return dg.MaterializeResult(
         metadata={**table.metadata(), "lake/landing_batch": batch.number},
         check_results=[
@@ -138,17 +121,6 @@ def hourly_weather(context: dg.AssetExecutionContext, weather: pa.Table) -> xr.D
     window = context.partition_time_window
     hours = pd.date_range(window.start, window.end, freq="h", inclusive="left")
     return weather_arrays(weather).reindex(time=hours.tz_localize(None))
-
-
-def weather_arrays(weather: pa.Table) -> xr.Dataset:
-    """Return the weather of a table as arrays."""
-    rows = weather.select(["origin", "time_hour", *MEASURES]).to_pandas()
-    rows["time"] = rows.pop("time_hour").dt.tz_localize(None).astype("datetime64[ns]")
-    arrays = xr.Dataset.from_dataframe(rows.set_index(["origin", "time"])[list(MEASURES)])
-    arrays["wind_speed"] = arrays.wind_speed.where(arrays.wind_speed <= MAX_WIND_MPH)
-    for name, (long_name, units) in MEASURES.items():
-        arrays[name].attrs = {"long_name": long_name, "units": units}
-    return arrays
 
 
 @dg.asset(kinds={"deltalake", "arrow"}, group_name="raw", owners=OWNERS)
@@ -205,8 +177,7 @@ def delays_by_hour(flights: DataFrame, weather: DataFrame) -> DataFrame:
 )
 def monthly_totals(delays_by_hour: pa.Table) -> pa.Table:
     """One row a month: flights, and how many were cancelled."""
-    totals = delays_by_hour.group_by("month").aggregate([("flights", "sum"), ("cancelled", "sum")])
-    return totals.rename_columns({"flights_sum": "flights", "cancelled_sum": "cancelled"})
+    return totals_of(delays_by_hour)
 
 
 @dg.asset(
@@ -221,10 +192,7 @@ def routes(flights: pa.Table) -> pa.Table:
 
     Known routes are updated, new ones are added.
     """
-    summary = flights.group_by(["origin", "dest", "carrier"]).aggregate(
-        [("month", "min"), ("month", "max"), ([], "count_all")]
-    )
-    return summary.rename_columns({"month_min": "first_month", "month_max": "last_month", "count_all": "flights"})
+    return routes_of(flights)
 
 
 class SummaryConfig(dg.Config):
@@ -274,11 +242,7 @@ class DepartureLogConfig(dg.Config):
 @dg.asset(
     partitions_def=MONTHS,
     metadata={"partition_expr": "month"},
-    ins={
-        "flights": dg.AssetIn(
-            metadata={"columns": ["month", "date", "time_hour", "carrier", "flight", "origin", "dest", "dep_delay"]}
-        )
-    },
+    ins={"flights": dg.AssetIn(metadata={"columns": LOGGED})},
     kinds={"deltalake", "arrow"},
     group_name="delays",
     owners=OWNERS,
@@ -292,10 +256,8 @@ def departure_log(
     its next attempt skips what was committed and goes on.
     """
     log = lake.table(context, partition_by=["month"])
-    departed = flights.filter(pc.field("dep_delay").is_valid())
-    for origin in ORIGINS:
-        batch = departed.filter(pc.field("origin") == origin)
-        if origin == ORIGINS[0]:
+    for number, batch in enumerate(departures_of(flights)):
+        if number == 0:
             months = ", ".join(f"DATE '{key}'" for key in context.partition_keys)
             log.overwrite(batch, where=f"month IN ({months})")
         else:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import xarray as xr
 
 from example_pipelines.flights import assets, source
+from example_pipelines.flights.tables import KEY, MAX_WIND_MPH, ORIGINS, weather_arrays
 from lake_core.delta import DeltaTable
 
 UNNAMED_AIRPORTS = {"BQN", "PSE", "SJU", "STT"}
@@ -50,8 +51,7 @@ def flights_as_in_source(flights: DeltaTable) -> dg.AssetCheckResult:
 @dg.asset_check(asset=assets.flights)
 def flights_are_identified(flights: DeltaTable) -> dg.AssetCheckResult:
     """Carrier, number, airport and scheduled hour identify a flight; none of them is missing."""
-    key = ["carrier", "flight", "origin", "time_hour"]
-    return _unique(flights.to_arrow(columns=key), key)
+    return _unique(flights.to_arrow(columns=KEY), KEY)
 
 
 @dg.asset_check(asset=assets.flights)
@@ -59,7 +59,7 @@ def flights_in_range(flights: DeltaTable) -> dg.AssetCheckResult:
     """Only the three airports, delays of less than a day, and every date in the month of its partition."""
     table = flights.to_arrow(columns=["month", "date", "origin", "dep_delay", "distance"])
     wrong = {
-        "origin": _count(pc.invert(pc.is_in(table["origin"], pa.array(assets.ORIGINS)))),
+        "origin": _count(pc.invert(pc.is_in(table["origin"], pa.array(ORIGINS)))),
         "dep_delay": _count(pc.or_(pc.less(table["dep_delay"], -60), pc.greater(table["dep_delay"], 24 * 60))),
         "distance": _count(pc.less_equal(table["distance"], 0)),
         "date": _count(pc.not_equal(pc.floor_temporal(table["date"], unit="month"), table["month"])),
@@ -84,7 +84,7 @@ def weather_in_range(weather: DeltaTable) -> dg.AssetCheckResult:
         "temp": _count(pc.or_(pc.less(table["temp"], -20), pc.greater(table["temp"], 120))),
         "visib": _count(pc.or_(pc.less(table["visib"], 0), pc.greater(table["visib"], 10))),
         "precip": _count(pc.or_(pc.less(table["precip"], 0), pc.greater(table["precip"], 5))),
-        "wind_speed": _count(pc.greater(table["wind_speed"], assets.MAX_WIND_MPH)),
+        "wind_speed": _count(pc.greater(table["wind_speed"], MAX_WIND_MPH)),
     }
     return dg.AssetCheckResult(passed=wrong == {"temp": 0, "visib": 0, "precip": 0, "wind_speed": 1}, metadata=wrong)
 
@@ -92,7 +92,7 @@ def weather_in_range(weather: DeltaTable) -> dg.AssetCheckResult:
 @dg.asset_check(asset=assets.hourly_weather, additional_ins={"weather": dg.AssetIn("weather")})
 def arrays_as_in_table(hourly_weather: xr.Dataset, weather: pa.Table) -> dg.AssetCheckResult:
     """The arrays have each temperature of their months at its airport and hour, and no others."""
-    expected = assets.weather_arrays(weather).temp
+    expected = weather_arrays(weather).temp
     temperatures = hourly_weather.temp.load().dropna("time", how="all")
     months = sorted(set(temperatures.time.dt.month.values.tolist()))
     expected = expected.where(expected.time.dt.month.isin(months)).dropna("time", how="all")
@@ -130,12 +130,11 @@ def summary_counts_every_flight(carrier_airport_summary: DeltaTable, flights: De
 @dg.asset_check(asset=assets.departure_log)
 def log_has_every_departure_once(departure_log: DeltaTable) -> dg.AssetCheckResult:
     """The log holds each flight of its months that left, once, however often its step was killed."""
-    key = ["carrier", "flight", "origin", "time_hour"]
-    table = departure_log.to_arrow(columns=[*key, "month"])
+    table = departure_log.to_arrow(columns=[*KEY, "month"])
     counts = _rows_by_month(table)
-    expected = {month: departures(_month_number(month)) for month in counts}
+    expected = {month: source.departures(_month_number(month)) for month in counts}
     return dg.AssetCheckResult(
-        passed=counts == expected and bool(counts) and bool(_unique(table, key).passed),
+        passed=counts == expected and bool(counts) and bool(_unique(table, KEY).passed),
         metadata={"rows": table.num_rows, "months": len(counts)},
     )
 
@@ -152,12 +151,6 @@ all_checks = [
     summary_counts_every_flight,
     log_has_every_departure_once,
 ]
-
-
-def departures(month: int) -> int:
-    """Count the flights of a month that left, by the source."""
-    table = source.flights_of_month(month)
-    return table.num_rows - table["dep_delay"].null_count
 
 
 def _unique(table: pa.Table, key: Sequence[str]) -> dg.AssetCheckResult:

@@ -10,7 +10,7 @@ from pathlib import Path
 import dagster as dg
 
 from example_pipelines.flights import assets, checks, spark_settings
-from example_pipelines.flights.assets import LAKE_ROOT, REPOSITORY
+from example_pipelines.flights.places import LAKE_ROOT, REPOSITORY
 from lake_orch import (
     DeltaIOManager,
     IcechunkIOManager,

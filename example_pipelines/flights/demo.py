@@ -10,15 +10,11 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from example_pipelines.flights import spark_settings
-from lake_core.store import open_store
-
-MARK = ".flights-demo"
-"""A file that tells the demo's own folders."""
 
 
 def main() -> int:
@@ -37,7 +33,8 @@ def tell_story() -> tuple[bool, str]:
     import dagster as dg
 
     from example_pipelines.flights import report
-    from example_pipelines.flights.assets import LAKE_ROOT, LANDING
+    from example_pipelines.flights.folders import remove_lake
+    from example_pipelines.flights.places import LAKE_ROOT, LANDING
     from example_pipelines.flights.story import Demo
     from lake_core.lake import Lake
 
@@ -78,34 +75,6 @@ def spark_starting(log: Path) -> Iterator[None]:
         yield
     finally:
         waiting.join()
-
-
-def remove_lake(*roots: str) -> None:
-    """Remove the lake and the files that an earlier demo left.
-
-    What is not known to be the demo's own is never touched.
-    """
-    for root in roots:
-        store = open_store(root)
-        keys = {meta.key for meta in store.list()}
-        if keys:
-            if MARK not in keys and not is_new_lake(root, keys):
-                sys.exit(
-                    f"{root} holds something, and it is not known to be the demo's: "
-                    "move it away, or set LAKE_ROOT to another folder."
-                )
-            store.delete(sorted(keys - {MARK}))  # the mark stays, so that an interrupted removal can be repeated
-            print(f"Removed {root} of an earlier demo")
-        store.put(MARK, b"")
-
-
-def is_new_lake(root: str, keys: Iterable[str]) -> bool:
-    """Return whether objects are a lake into which nobody has written anything, as `make ui` makes one."""
-    from lake_core.lake import Lake
-
-    if {key.partition("/")[0] for key in keys} - {"_lake", "_lakefs"} or not Lake.exists(root):
-        return False
-    return len(Lake.open(root).log()) == 1
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import xarray as xr
 
-from example_pipelines.flights.assets import IS_LOCAL, LAKE_ROOT, REPOSITORY
+from example_pipelines.flights.places import IS_LOCAL, LAKE_ROOT, REPOSITORY
 from lake_core.delta import DeltaTable
 from lake_core.lake import Lake
 

@@ -30,6 +30,12 @@ def flights_of_month(month: int) -> pa.Table:
     return table.filter(pc.equal(table["month"], month))
 
 
+def departures(month: int) -> int:
+    """Count the flights of a month that left."""
+    table = flights_of_month(month)
+    return int(table.num_rows - table["dep_delay"].null_count)
+
+
 def broken_month(month: int) -> pa.Table:
     """Return a month as it may arrive from a careless export: some flights twice, some distances lost."""
     table = flights_of_month(month)

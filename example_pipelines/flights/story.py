@@ -13,15 +13,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from example_pipelines.flights import assets, checks, definitions, report, source
+from example_pipelines.flights import checks, definitions, report, source
 from example_pipelines.flights.definitions import defs
+from example_pipelines.flights.folders import drop
+from example_pipelines.flights.tables import ORIGINS
 from lake_core.lake import Lake
 from lake_orch.landing_zone.definitions import LEDGER_TAG
 
@@ -146,10 +145,10 @@ class Demo:
 
     def kill_and_resume(self) -> bool:
         """Kill a step between its batches with SIGKILL, re-execute the run from failure, and count."""
-        expected = checks.departures(int(KILLED_MONTH[5:7]))
+        expected = source.departures(int(KILLED_MONTH[5:7]))
         tags = {"dagster/partition": KILLED_MONTH}
         config: dict[str, Any] = {**QUIET, "ops": {"departure_log": {"config": {"pause": 2.0}}}}
-        batches = len(assets.ORIGINS)
+        batches = len(ORIGINS)
         print(
             f"\nThe departure log of {KILLED_MONTH[:7]} publishes in {batches} batches, from a process of its own.",
             flush=True,
@@ -322,14 +321,6 @@ class Demo:
         rows = [row for row in table.to_pylist() if row["share_late"] is not None]
         left = sum(row["flights"] - row["cancelled"] for row in rows)
         return round(sum((row["flights"] - row["cancelled"]) * row["share_late"] for row in rows) / left, 6)
-
-
-def drop(zone: str, name: str, table: pa.Table) -> None:
-    """Put a file into a landing zone, whole: under another name first."""
-    folder = Path(assets.LANDING) / zone
-    folder.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, folder / f".{name}")
-    os.replace(folder / f".{name}", folder / f"{name}.parquet")
 
 
 # Jobs, for processes that build them anew.

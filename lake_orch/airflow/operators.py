@@ -250,5 +250,5 @@ def _kept(run: TaskRun, session: SessionGroup) -> str:
     hours = session.keep_failed_for.total_seconds() / 3600
     return (
         f". What was written is kept in the session {record.id} for {hours:.0f} hours: read it with "
-        f"`lake ls {record.id}`, and clear the failed tasks to go on"
+        f"`lake ls {record.id}:`, and clear the failed tasks to go on"
     )

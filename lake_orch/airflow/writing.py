@@ -133,7 +133,7 @@ def _interval(context: Mapping[str, Any], producer: str) -> TimeWindow:
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is None or end is None or start == end:
         raise InvalidDefinition(
-            f"{producer} writes the slice of its data interval, and this run has none, as runs by hand and by assets: "
-            "name the slice in SQL, from the parameters of the run"
+            f"{producer} writes the slice of its data interval, and this run has none, as runs by hand, by assets and "
+            "by schedules such as '@daily': schedule the DAG by a CronDataIntervalTimetable, or name the slice in SQL"
         )
     return TimeWindow(datetime.fromisoformat(start.isoformat()), datetime.fromisoformat(end.isoformat()))

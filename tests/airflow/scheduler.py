@@ -48,13 +48,15 @@ def dags() -> dict[str, Any]:
     with settings.Session() as session:
         manager.sync_bundles_to_db(session=session)
         session.commit()
-    (bundle,) = manager.get_all_dag_bundles()
-    bundle.initialize()
-    named = {"bundle_name": bundle.name} if AIRFLOW_V_3_2_PLUS else {}
-    bag = BundleDagBag(dag_folder=bundle.path, bundle_path=bundle.path, **named)
-    assert not bag.import_errors, bag.import_errors
-    sync_bag_to_db(bag, bundle.name, bundle.version)
-    return dict(bag.dags)
+    loaded: dict[str, Any] = {}
+    for bundle in manager.get_all_dag_bundles():
+        bundle.initialize()
+        named = {"bundle_name": bundle.name} if AIRFLOW_V_3_2_PLUS else {}
+        bag = BundleDagBag(dag_folder=bundle.path, bundle_path=bundle.path, **named)
+        assert not bag.import_errors, bag.import_errors
+        sync_bag_to_db(bag, bundle.name, bundle.version)
+        loaded |= bag.dags
+    return loaded
 
 
 def scheduler_dag(dag: Any) -> Any:

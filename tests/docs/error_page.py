@@ -34,7 +34,8 @@ TITLES: Mapping[str, str] = {
 }
 """The titles of the sections, by package, in the order of the page."""
 
-_FOR_TESTS = "lake_core.testing"
+_LEFT_OUT = ("lake_core.testing", "lake_orch.airflow")
+"""Modules for tests, and those that need Airflow, which define no errors."""
 _CAUGHT_WITHIN = frozenset({"InvalidVarint", "NoLeaf", "UncomputedKey"})
 """Errors that the modules raising them turn into others."""
 
@@ -54,7 +55,7 @@ def _modules() -> Iterator[ModuleType]:
     for package in (lake_core, lake_orch, lake_pipes):
         yield package
         for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not info.name.endswith(".__main__") and not info.name.startswith(_FOR_TESTS):
+            if not info.name.endswith(".__main__") and not info.name.startswith(_LEFT_OUT):
                 yield importlib.import_module(info.name)
 
 

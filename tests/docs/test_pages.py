@@ -360,7 +360,8 @@ def test_read_from_outside(lake: Lake) -> None:
 
 
 def test_every_page_has_a_test() -> None:
-    code = "\n".join(test.read_text() for test in Path(__file__).parent.glob("test_*.py"))
+    folders = (Path(__file__).parent, ROOT / "tests" / "airflow")
+    code = "\n".join(test.read_text() for folder in folders for test in folder.glob("test_*.py"))
     tested = set(re.findall(r"\"(how-to/[a-z-]+\.md)\"", code))
     assert HOW_TO
     assert set(HOW_TO) <= tested
@@ -379,9 +380,8 @@ def test_examples_that_do_not_run_say_why() -> None:
 
 
 def test_the_examples_of_every_page_are_run() -> None:
-    code = "\n".join(
-        test.read_text() for folder in ("docs", "spark") for test in (ROOT / "tests" / folder).glob("test_*.py")
-    )
+    folders = [ROOT / "tests" / name for name in ("docs", "spark", "airflow")]
+    code = "\n".join(test.read_text() for folder in folders for test in folder.glob("test_*.py"))
     pages = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")]
     with_examples = ["../README.md", *(page for page in pages if any(blocks(page)))]
     assert len(with_examples) >= 20

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 import xarray as xr
 
-from example_pipelines.flights import assets, report, source
 from example_pipelines.flights import demo as script
+from example_pipelines.flights import folders, places, report, source
 from lake_core import Lake
 from lake_core.delta import DeltaTable
 from tests.conftest import DEMO_SECONDS, Demo
@@ -100,28 +100,28 @@ def test_tables_have_as_many_rows_as_the_source(demo: Demo) -> None:
 
 def test_only_its_own_lake_is_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root, landing = tmp_path / "lake", tmp_path / "landing"
-    script.remove_lake(str(root), str(landing))
+    folders.remove_lake(str(root), str(landing))
     (root / "something").touch()
-    script.remove_lake(str(root), str(landing))
+    folders.remove_lake(str(root), str(landing))
     assert not (root / "something").exists()
     assert f"Removed {root} of an earlier demo" in capsys.readouterr().out
-    (root / script.MARK).unlink()
+    (root / folders.MARK).unlink()
     lake = Lake.create(root)
-    script.remove_lake(str(root), str(landing))
+    folders.remove_lake(str(root), str(landing))
     assert not Lake.exists(root), "a lake that nobody has written to is no loss"
-    (root / script.MARK).unlink()
+    (root / folders.MARK).unlink()
     lake = Lake.create(root)
     with lake.session() as session:
         session.put("of_somebody_else", b"")
     with pytest.raises(SystemExit, match="not known to be the demo's"):
-        script.remove_lake(str(root), str(landing))
+        folders.remove_lake(str(root), str(landing))
     (root / "of_somebody_else").touch()
     with pytest.raises(SystemExit, match="not known to be the demo's"):
-        script.remove_lake(str(root), str(landing))
+        folders.remove_lake(str(root), str(landing))
     assert (root / "of_somebody_else").exists()
 
 
 def test_files_arrive_in_a_folder_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assets, "LANDING", "s3://bucket/landing")
+    monkeypatch.setattr(places, "LANDING", "s3://bucket/landing")
     with pytest.raises(SystemExit, match="in a folder of this machine"):
         script.tell_story()

@@ -110,7 +110,8 @@ def _coordinates(frequency: str, dimension: Dimension, windows: _Windows | None,
         raise InvalidDefinition(f"{error_prefix}, which is for time partitions: list the coordinates")
     if windows is None:
         raise InvalidDefinition(
-            f"{error_prefix}, and its partitions never end: give them an end_date, or leave {COORDINATES} out"
+            f"{error_prefix}, and its partitions never end: give them an end_date, "
+            f"list the coordinates, or leave {COORDINATES} out"
         )
     if not len(windows.starts):
         raise InvalidDefinition(
