@@ -7,17 +7,19 @@ from contextlib import contextmanager
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from lake_core.lake.errors import BatchesGone, SessionClosed, StaleAttempt, StaleEpoch
+from lake_core.lake.errors import BatchesGone, Conflict, SessionClosed, StaleAttempt, StaleEpoch
 from lake_orch.errors import InvalidDefinition, NotALake, TableOwned
 
+CONFLICT = Conflict
+"""What contradicts the changes of others: another try of the same task often meets it again, but not always."""
 _FINAL = (BatchesGone, SessionClosed, StaleAttempt, StaleEpoch, InvalidDefinition, NotALake, TableOwned)
 """Errors that another try at the task would meet again."""
 
 
 @contextmanager
-def without_retry() -> Iterator[None]:
-    """Fail a task for good where another try would meet the same error. Conflicts are tried again."""
+def without_retry(*more: type[Exception]) -> Iterator[None]:
+    """Fail a task for good where another try would meet the same error, `more` errors among them."""
     try:
         yield
-    except _FINAL as error:
+    except (*_FINAL, *more) as error:
         raise AirflowFailException(str(error)) from error

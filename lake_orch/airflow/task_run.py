@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_core.lake.session.task_attempt import TaskAttempt
 from lake_core.workspace import Assignment
 from lake_core.workspace.session_writes import StagedWrites
+from lake_orch.airflow.errors import CONFLICT, without_retry
 from lake_orch.airflow.hook import LakeHook
 from lake_orch.airflow.session_group import SessionGroup, session_of
 from lake_orch.airflow.task_states import TRY_KEY, OneTaskState, TaskInstanceStates, shown_name, task_name
@@ -20,6 +22,7 @@ from lake_orch.runs.run import PublishedRun, Run
 if TYPE_CHECKING:
     from lake_core.lake import Lake
 
+_log = logging.getLogger(__name__)
 _opened: dict[str, int] = {}
 """The number of parts that this process has begun, by the token of the try."""
 
@@ -101,11 +104,6 @@ class TaskRun:
         return self.run.lake
 
     @property
-    def name(self) -> str:
-        """Return the name of the task in its session."""
-        return task_name(self.ti.task_id, self._map_index)
-
-    @property
     def shown(self) -> str:
         """Return how people know the task."""
         return shown_name(self.ti.task_id, self._map_index)
@@ -114,8 +112,12 @@ class TaskRun:
     def _map_index(self) -> int:
         return -1 if self.ti.map_index is None else int(self.ti.map_index)
 
-    def begin(self) -> StagedWrites:
+    def begin(self, *, replaces: bool = False) -> StagedWrites:
         """Begin to write, as the next part of this try. What no longer counts is taken out of the session first.
+
+        Args:
+            replaces: Whether the task writes in place of what it wrote before, such as by an overwrite or a merge by
+                keys. What it has published may then stay where others have rewritten it since.
 
         Raises:
             StaleAttempt: The try does not count any longer.
@@ -123,11 +125,18 @@ class TaskRun:
         """
         token = str(self.ti.id)
         self.ti.xcom_push(key=TRY_KEY, value={"token": token, "map_index": self._map_index, "try": self.ti.try_number})
-        part = self._next_part(token)
-        attempt = TaskAttempt(self.name, int(self.ti.try_number), token, part)
-        writer = self.run.begin(attempt)
+        task = task_name(self.ti.task_id, self._map_index, replaces=replaces)
+        part = self._next_part(task, token)
+        stayed: set[str] = set()
+        with without_retry(CONFLICT):
+            writer = self.run.begin(TaskAttempt(task, int(self.ti.try_number), token, part), stayed=stayed)
+        if stayed:
+            _log.warning(
+                "others have rewritten what this run had published into %s, so it stays until it is written again",
+                ", ".join(sorted(stayed)),
+            )
         # Each try writes anew what it replaces, and each part adds to it. So their writes have names of their own.
-        name = f"{self.name}{self.ti.dag_id} {self.ti.run_id} {token} {part}"
+        name = f"{task}{self.ti.dag_id} {self.ti.run_id} {token} {part}"
         return StagedWrites(self.lake, writer, self.branch, self.lake.url, name)
 
     def assign(self) -> Assignment:
@@ -144,14 +153,14 @@ class TaskRun:
             attempt=writer.attempt.number,
             token=writer.attempt.token,
             part=writer.attempt.part,
-            session_task=self.name,
+            session_task=writer.attempt.task or "",
         )
 
-    def _next_part(self, token: str) -> str:
+    def _next_part(self, task: str, token: str) -> str:
         """Return a name for the writes of this process, which no other process of the try has used."""
         record = self.run.session
         batches = [] if record is None else self.lake.get_session(record.id).list_batches()
-        ended = sum(batch.is_last for batch in batches if batch.task == self.name and batch.token == token)
+        ended = sum(batch.is_last for batch in batches if batch.task == task and batch.token == token)
         number = max(ended, _opened.get(token, 0))
         _opened[token] = number + 1
         return str(number)

@@ -39,16 +39,21 @@ _STATES: Final = {
 again: its try does not count."""
 
 
-def task_name(task_id: str, map_index: int) -> str:
-    """Return the name of a task instance in a session."""
-    return _PREFIX + json.dumps([task_id, map_index], separators=(",", ":"))
+def task_name(task_id: str, map_index: int, *, replaces: bool = False) -> str:
+    """Return the name of a task instance in a session. It says whether the task replaces what it wrote before."""
+    return _PREFIX + json.dumps([task_id, map_index, *(["replaces"] if replaces else [])], separators=(",", ":"))
+
+
+def replaces(name: str) -> bool:
+    """Return whether a name that `task_name` made is of a task that replaces what it wrote before."""
+    return name.startswith(f"{_PREFIX}[") and len(json.loads(name.removeprefix(_PREFIX))) > 2
 
 
 def _parsed(name: str | None) -> tuple[str, int] | None:
     """Return the task id and the map index of a name that `task_name` made, and None for any other."""
     if name is None or not name.startswith(f"{_PREFIX}["):
         return None
-    task_id, map_index = json.loads(name.removeprefix(_PREFIX))
+    task_id, map_index, *_ = json.loads(name.removeprefix(_PREFIX))
     return task_id, map_index
 
 
@@ -85,6 +90,10 @@ class TaskInstanceStates:
     def unfinished(self) -> Collection[str]:
         """Return the task instances that have neither succeeded nor were skipped."""
         return [shown_name(*key) for key, state in self.states().items() if state not in _DONE]
+
+    def replaces(self, task: str) -> bool:
+        """Return whether a task writes in place of what it wrote before."""
+        return replaces(task)
 
     def name(self, task: str) -> str:
         """Return how people know a task of the session."""
@@ -143,6 +152,10 @@ class OneTaskState:
     def unfinished(self) -> Collection[str]:
         """Return nothing: there is no other task."""
         return ()
+
+    def replaces(self, task: str) -> bool:
+        """Return whether the task writes in place of what it wrote before."""
+        return replaces(task)
 
     def name(self, task: str) -> str:
         """Return how people know the task."""

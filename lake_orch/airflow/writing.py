@@ -57,7 +57,7 @@ class LakeWrite:
         format.names.check(output.metadata, "output", output.producer)
         if output.partitions is not None and not format.takes_partitions:
             raise InvalidDefinition(f"{output.producer} writes a slice, and the format {format.format!r} has none")
-        return cls(dataset, run, run.begin(), format, output)
+        return cls(dataset, run, run.begin(replaces=_replaces(output)), format, output)
 
     def run_with(self, function: Callable[[], Any]) -> dict[str, Any] | None:
         """Call a function, write what it returns, and return a reference to it. None stands for nothing to write."""
@@ -126,6 +126,11 @@ def _output(
         keys=partition_keys,
         owner=Owner(f"{run.ti.dag_id}", "airflow"),
     )
+
+
+def _replaces(output: AssetOutput) -> bool:
+    """Return whether a write replaces what an earlier one of the same task wrote: all but appends do."""
+    return output.metadata.get("lake/mode") != "append" and "lake/append_dim" not in output.metadata
 
 
 def _interval(context: Mapping[str, Any], producer: str) -> TimeWindow:

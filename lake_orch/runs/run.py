@@ -40,6 +40,8 @@ class PublishedRun:
     """Tasks whose writes into the session are not published, because their tries do not count."""
     replaced: Collection[str] = ()
     """Tasks of which what they published earlier was taken out."""
+    stayed: Collection[str] = ()
+    """Datasets and plain files in which something of these stays, because others have rewritten it since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +89,16 @@ class Run:
             owner=self.name,
         )
 
-    def begin(self, attempt: TaskAttempt) -> SessionWriter:
+    def begin(self, attempt: TaskAttempt, *, stayed: set[str] | None = None) -> SessionWriter:
         """Begin to write for a try at a task, or for a part of it.
 
         What tries wrote that do not count any longer is taken out first, by whomever and in whichever generation, so
         that the task meets the state that it is to build on.
+
+        Args:
+            attempt: The try.
+            stayed: Gets the datasets in which something stays of what tries had published that do not count, because
+                others have rewritten it since, and the task replaces it anyway.
 
         Raises:
             StaleAttempt: The try does not count any longer: let its process end.
@@ -105,7 +112,7 @@ class Run:
             try:
                 session = self.open()
                 discard_gone(session, self.states)
-                self._replace(session)
+                self._replace(session, set() if stayed is None else stayed)
                 # What other tries at the task wrote is taken out by now, unless they came after this one.
                 return session.join(
                     task=attempt.task,
@@ -153,6 +160,7 @@ class Run:
         self._check_known()
         left_out: set[str] = set()
         replaced: set[str] = set()
+        stayed: set[str] = set()
         for is_last in _tries():
             self.states.look()
             check_finished(self.name, self.states.unfinished())
@@ -165,9 +173,9 @@ class Run:
                     return PublishedRun(self.lake.get_session(record.id).publish())
                 session = self.open()
                 left_out.update(discard_gone(session, self.states))
-                replaced.update(self._replace(session))
+                replaced.update(self._replace(session, stayed))
                 published = publish_standing(session, self.states, left_out, half_written=half_written)
-                return PublishedRun(published, sorted(left_out), sorted(replaced))
+                return PublishedRun(published, sorted(left_out), sorted(replaced), sorted(stayed))
             except (UnfinishedTasks, StaleEpoch, SessionClosed):
                 if is_last:
                     raise
@@ -213,14 +221,15 @@ class Run:
                 state=record.state,
             )
 
-    def _replace(self, session: SharedSession) -> Collection[str]:
+    def _replace(self, session: SharedSession, stayed: set[str]) -> Collection[str]:
         """Take what tries published that do not count any longer out of an open session, and return their tasks.
 
         What such tries wrote into this session may build on it, and has to be taken out before.
         """
         replaced: set[str] = set()
         for commit, tasks in self._gone_published().items():
-            replaced.update(session.replace_published(commit, tasks))
+            may_stay = {task for task in tasks if self.states.replaces(task)}
+            replaced.update(session.replace_published(commit, tasks, may_stay=may_stay, stayed=stayed))
         return replaced
 
     def _is_outdated(self) -> bool:

@@ -39,5 +39,11 @@ class TaskStates(Protocol):
     def unfinished(self) -> Collection[str]:
         """Return the names of the tasks that the run has yet to run to their end, whether or not they have written."""
 
+    def replaces(self, task: str) -> bool:
+        """Return whether a task writes in place of what it wrote before, such as by an overwrite or a merge by keys.
+
+        What it published may then stay where others have rewritten it since.
+        """
+
     def name(self, task: str) -> str:
         """Return how people know a task of the session."""

@@ -12,20 +12,34 @@ from pathlib import Path
 
 import pytest
 
+from tests.airflow.pages import dags_of_pages
+
 collect_ignore_glob = [] if find_spec("airflow") else ["*.py"]
 
 DAGS = Path(__file__).parent / "dags"
+FLIGHTS = Path(__file__).parents[2] / "example_pipelines" / "airflow_flights" / "dags"
 
 
 @pytest.fixture(scope="session")
 def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a home of Airflow with a database, before anything imports Airflow."""
     home = tmp_path_factory.mktemp("airflow")
+    (home / "landing").mkdir()
     os.environ.update(
         {
             "AIRFLOW_HOME": str(home),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+            "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(
+                [
+                    {"name": name, "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle", "kwargs": kwargs}
+                    for name, kwargs in (
+                        ("tests", {"path": str(DAGS)}),
+                        ("flights", {"path": str(FLIGHTS)}),
+                        ("pages", {"path": str(dags_of_pages(home))}),
+                    )
+                ]
+            ),
+            "LAKE_LANDING": str(home / "landing"),
             "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
             "LAKE_TEST_HOME": str(home),
@@ -49,7 +63,7 @@ def lake_root(airflow_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs the newest Airflow. Airflow itself, once imported, would keep the home of the user."""
+    """Leave out what needs the newest Airflow. Nothing may import Airflow yet: it has no home here."""
     if tuple(map(int, version("apache-airflow").split(".")[:2])) < (3, 2):
         left_out = [item for item in items if item.get_closest_marker("newest")]
         config.hook.pytest_deselected(items=left_out)

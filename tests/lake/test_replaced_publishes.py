@@ -354,3 +354,25 @@ def test_an_attempt_that_is_not_to_replace_another_is_refused(of_table: Lake) ->
         session.join(task="a", attempt=2, replace=False)
     session.discard(["a"])
     assert not session.join(task="a", attempt=2, replace=False).is_complete
+
+
+def test_what_others_rewrote_may_stay_and_the_rest_of_it_is_taken_out(of_table: Lake) -> None:
+    table = Table()
+    first = published(of_table, table)
+    with of_table.session() as other:
+        table.replace(other, 5, 6)
+    session, stayed = opened(of_table), set[str]()
+    assert session.replace_published(first.commit, ["a"], may_stay=["a"], stayed=stayed) == ["a"]
+    assert session.replace_published(first.commit, ["a"], may_stay=["a"]) == [], "it is not tried again"
+    session.publish()
+    assert (stayed, table.ids(of_table)) == ({"data"}, [5, 6])
+    assert [meta.key for meta in of_table.at().list("files/")] == ["files/b"]
+
+
+def test_what_others_rewrote_is_a_conflict_for_those_that_must_be_taken_out(of_table: Lake) -> None:
+    table = Table()
+    first = published(of_table, table)
+    with of_table.session() as other:
+        table.replace(other, 5, 6)
+    with pytest.raises(Conflict, match="others build on it"):
+        opened(of_table).replace_published(first.commit, ["a", "b"], may_stay=["a"])

@@ -49,6 +49,9 @@ class Tries:
     def look(self) -> None:
         pass
 
+    def replaces(self, task: str) -> bool:
+        return False
+
     def unfinished(self) -> Collection[str]:
         return [task for task, (_, state) in self.last.items() if state is not TryState.SUCCEEDED]
 

@@ -99,6 +99,9 @@ class Orchestrator:
     def look(self) -> None:
         pass
 
+    def replaces(self, task: str) -> bool:
+        return False
+
     def unfinished(self) -> Collection[str]:
         return [task.name for task in self.tasks.values() if task.state not in (State.SUCCESS, State.SKIPPED)]
 

@@ -29,7 +29,13 @@ if TYPE_CHECKING:
 
 
 def replace_published(
-    repository: Repository, session: str, epoch: int | None, commit: str, tasks: Collection[str]
+    repository: Repository,
+    session: str,
+    epoch: int | None,
+    commit: str,
+    tasks: Collection[str],
+    may_stay: Collection[str],
+    stayed: set[str],
 ) -> Sequence[str]:
     """Take what tasks published with a commit out of a session. See `SharedSession.replace_published`."""
     for _ in range(MOST_TRIES):
@@ -50,11 +56,13 @@ def replace_published(
         ]
         if not taken:
             return []
-        tree = _without(repository, refs, record, commit, taken, repository.pending_deletions(refs))
+        left: set[str] = set()
+        tree = _without(repository, refs, record, commit, taken, repository.pending_deletions(refs), may_stay, left)
         names = sorted({str(batch.task) for batch in taken})
         if change_batches(
             repository, refs, record, replace(record, tree=tree), added=_marks(record, tree, commit, names)
         ):
+            stayed |= left
             return names
     raise SessionClosed(f"too many processes write to session {session!r} at once: try again", state=OPEN)
 
@@ -76,6 +84,8 @@ def _without(
     commit: str,
     batches: Sequence[Batch],
     pending: PendingDeletions,
+    may_stay: Collection[str],
+    stayed: set[str],
 ) -> str:
     """Write the tree of a session without published batches, and without later compactions that are in their way."""
     tree = record.tree
@@ -89,6 +99,11 @@ def _without(
             try:
                 tree = take_out(repository, record, trees, tree, pending, became=became)
             except Conflict as error:
+                if batch.task in may_stay:
+                    rewritten = set(error.kinds)
+                    stayed |= rewritten
+                    tree = take_out(repository, record, trees, tree, pending, without=rewritten, became=became)
+                    continue
                 raise error.replace(
                     summary=f"what {batch.task!r} published with commit {commit[:12]} is to be replaced, but others "
                     f"build on it: {error.summary}",

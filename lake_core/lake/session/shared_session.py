@@ -155,6 +155,9 @@ class SharedSession(StateStore):
 
         Args:
             tasks: The tasks.
+            may_stay: Those whose writes may stay where others have rewritten them since, because the tasks replace
+                them anyway, such as by an overwrite or a merge by keys.
+            stayed: Gets the datasets and plain files whose writes stay.
 
         Returns:
             Those of the tasks that had written something.
@@ -182,7 +185,9 @@ class SharedSession(StateStore):
 
         return discard(self._repository, self.id, self.epoch, lambda batch: batch.id in ids)
 
-    def replace_published(self, commit: str, tasks: Collection[str]) -> Sequence[str]:
+    def replace_published(
+        self, commit: str, tasks: Collection[str], *, may_stay: Collection[str] = (), stayed: set[str] | None = None
+    ) -> Sequence[str]:
         """Take what tasks published with a commit out of this session, so that they can write it anew.
 
         Others read it until this session is published, which then replaces it at once. A repeated call does nothing,
@@ -192,6 +197,9 @@ class SharedSession(StateStore):
         Args:
             commit: The id of the commit of a session that was opened with `renew=True`.
             tasks: The tasks.
+            may_stay: Those whose writes may stay where others have rewritten them since, because the tasks replace
+                them anyway, such as by an overwrite or a merge by keys.
+            stayed: Gets the datasets and plain files whose writes stay.
 
         Returns:
             Those of the tasks that had written something, and were not taken out before.
@@ -204,7 +212,9 @@ class SharedSession(StateStore):
         """
         from lake_core.lake.session.replace_published import replace_published
 
-        return replace_published(self._repository, self.id, self.epoch, commit, tasks)
+        return replace_published(
+            self._repository, self.id, self.epoch, commit, tasks, may_stay, set() if stayed is None else stayed
+        )
 
     def publish(
         self,

@@ -162,6 +162,10 @@ class StepStates:
         mapped = {key.removesuffix(_MAPPED) for key in planned if key.endswith(_MAPPED)}
         return [key for key in self.unfinished() if key not in planned and key.split("[")[0] not in mapped]
 
+    def replaces(self, task: str) -> bool:
+        """Return False: a run of Dagster does not replace what it has published."""
+        return False
+
     def name(self, task: str) -> str:
         """Return how people know a task of a session: by its step, and by its output unless it is the only one."""
         parsed = parse_app_id(task)
