@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
+import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from example_pipelines.airflow_flights import home
 from example_pipelines.flights.places import LAKE_ROOT
 from lake_core.lake import Lake
 
+GRACE_SECONDS = 8.0
+"""The time that Airflow has to stop by itself."""
+
 
 def main() -> None:
-    """Make the lake and the home where they are missing, and become `airflow standalone`."""
+    """Make the lake and the home where they are missing, and run `airflow standalone` until Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=8080)
     port = parser.parse_args().port
@@ -23,7 +29,19 @@ def main() -> None:
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     home.make_home(anew=False)
     print(f"Airflow will be at http://127.0.0.1:{port} in half a minute. Stop it with Ctrl-C.", flush=True)
-    os.execv(sys.executable, [sys.executable, "-m", "airflow", "standalone"])
+    # On Ctrl-C, some of its processes wait for one another for ever. So they get a session of their own, to be ended.
+    server = subprocess.Popen([sys.executable, "-m", "airflow", "standalone"], start_new_session=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        server.wait()
+    except KeyboardInterrupt:
+        os.killpg(server.pid, signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(GRACE_SECONDS)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -102,7 +102,8 @@ def test_the_writer_publishes_all_that_it_wrote(lake_root: Path) -> None:
         life.clear()
 
 
-def test_a_process_elsewhere_writes_in_place_of_its_task(lake_root: Path) -> None:
+def test_a_process_elsewhere_writes_in_place_of_its_task(lake_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert new_life("outside").go() == "success"
     assert [row["n"] for row in rows(lake_root, "tables/outside")] == [1, 2]
 
