@@ -57,14 +57,14 @@ class LakeDataset:
         from airflow.sdk import Asset
 
         uri = asset_uri(self.connection, self.branch or DEFAULT_BRANCH, self.path)
-        made = [watcher.of(self.connection, self.branch, self.path) for watcher in watchers]
-        return Asset(name=uri.removeprefix("lake://"), uri=uri, watchers=made)
+        watching = [watcher.of(self.connection, self.branch, self.path) for watcher in watchers]
+        return Asset(name=uri.removeprefix("lake://"), uri=uri, watchers=watching)
 
     def settings(self) -> Mapping[str, Any]:
         """Return the definition metadata, by the names that all orchestrators have."""
         chosen = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _OWN}
-        given = {f"lake/{name}": value for name, value in chosen.items() if value is not None}
-        return {"lake/path": self.path, **given, **self.metadata}
+        chosen_settings = {f"lake/{name}": value for name, value in chosen.items() if value is not None}
+        return {"lake/path": self.path, **chosen_settings, **self.metadata}
 
     def open(self) -> Any:
         """Open the dataset in a task, as the session of the task has it, or else as the branch has it.

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
+from lake_core.errors import LakeError
 from lake_core.lake.errors import BatchesGone, Conflict, SessionClosed, StaleAttempt, StaleEpoch
 from lake_orch.errors import InvalidDefinition, NotALake, TableOwned
 
@@ -17,9 +18,11 @@ _FINAL = (BatchesGone, SessionClosed, StaleAttempt, StaleEpoch, InvalidDefinitio
 
 
 @contextmanager
-def without_retry(*more: type[Exception]) -> Iterator[None]:
+def without_retry(*more: type[LakeError]) -> Iterator[None]:
     """Fail a task for good where another try would meet the same error, `more` errors among them."""
     try:
         yield
-    except (*_FINAL, *more) as error:
+    except LakeError as error:
+        if not isinstance(error, (*_FINAL, *more)):
+            raise
         raise AirflowFailException(str(error)) from error

@@ -103,10 +103,10 @@ def _new_batches(ledger: Ledger, landed: int, most: int) -> list[LandedBatch]:
         _log.warning("%s was rewritten after it had landed: the table has the rows of the first version", file.key)
     waiting = list(diff.new)
     while waiting:
-        made = ledger.make_batch(waiting)
-        if made is None:
+        new_batch = ledger.make_batch(waiting)
+        if new_batch is None:
             break
-        taken = {file.key for file in made.files}
+        taken = {file.key for file in new_batch.files}
         waiting = [file for file in waiting if file.key not in taken]
     return [LandedBatch.begin(ledger, record.number) for record in ledger.batches(after=landed)[:most]]
 
@@ -151,12 +151,12 @@ class LandingTrigger(BaseEventTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield an event whenever other files are new than at the last look."""
-        told: frozenset[str] = frozenset()
+        seen: frozenset[str] = frozenset()
         while True:
             new = await asyncio.to_thread(self._new)
-            if new - told:
+            if new - seen:
                 yield TriggerEvent({"zone": self.zone["name"], "files": len(new)})
-            told = new
+            seen = new
             await asyncio.sleep(self.poll_seconds)
 
     def _new(self) -> frozenset[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import DAG, get_current_context, task
 
@@ -46,8 +46,14 @@ def maintenance_dag(
         options: Further options of the `DAG`.
     """
     chosen = {path: dict(each) for path, each in (settings or {}).items()}
-    given = {"start_date": datetime(2026, 1, 1), "catchup": False, "max_active_runs": 1, "tags": ["lake"], **options}
-    with DAG(dag_id=dag_id or f"lake_maintenance_{connection}", schedule=schedule, **given) as dag:
+    dag_options = {
+        "start_date": datetime(2026, 1, 1),
+        "catchup": False,
+        "max_active_runs": 1,
+        "tags": ["lake"],
+        **options,
+    }
+    with DAG(dag_id=dag_id or f"lake_maintenance_{connection}", schedule=schedule, **dag_options) as dag:
 
         @task
         def settle() -> list[str]:
@@ -73,8 +79,7 @@ def maintenance_dag(
             return {"files": len(result.keys), "bytes": result.bytes, "commits": result.commits}
 
         settle() >> maintain.expand(dataset=datasets()) >> collect()
-    made: DAG = dag
-    return made
+    return cast("DAG", dag)
 
 
 def settle_sessions(connection: str, keep: timedelta) -> list[str]:

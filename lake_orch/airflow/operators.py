@@ -83,11 +83,11 @@ class PublishOperator(SessionOperator):
                 published = run.run.publish(half_written="leave out")
             except UnfinishedTasks as error:
                 raise AirflowFailException(f"{error}. Run them, clear them, or mark them as successful") from error
-        told = tell(self, run, published, context)
-        ti.xcom_push(key=PUBLISHED_KEY, value=told)
-        if not told["datasets"]:
+        outcome_of_publish = tell(self, run, published, context)
+        ti.xcom_push(key=PUBLISHED_KEY, value=outcome_of_publish)
+        if not outcome_of_publish["datasets"]:
             raise AirflowSkipException("the tasks have written nothing, so nothing was published")
-        return told
+        return outcome_of_publish
 
 
 class CloseOperator(SessionOperator):
@@ -106,15 +106,15 @@ class CloseOperator(SessionOperator):
         publish_id = session.own_id(PUBLISH_TASK)
         with without_retry():
             run = TaskRun.of_session(session)
-            told = ti.xcom_pull(task_ids=[publish_id], key=PUBLISHED_KEY)[0]
+            outcome_of_publish = ti.xcom_pull(task_ids=[publish_id], key=PUBLISHED_KEY)[0]
             state = _state(ti, publish_id)
-            has_published = told is not None and state in ("success", "skipped")
+            has_published = outcome_of_publish is not None and state in ("success", "skipped")
             run.run.states.look()
             unfinished = run.run.states.unfinished()
             if has_published and session.on_alone == "publish" and not unfinished:
                 # The tasks that were cleared alone, without `publish`, have written since.
                 published = run.run.publish(half_written="leave out")
-                if published is not None and published.published.commit != told["commit"]:
+                if published is not None and published.published.commit != outcome_of_publish["commit"]:
                     tell(self, run, published, context)
             reason = f"{publish_id} is {state or 'not run'}"
             outcome = run.run.close(reason, keep=session.keep_failed_for)
