@@ -9,6 +9,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from lake_core.errors import LakeError
 from lake_core.lake.errors import BatchesGone, Conflict, SessionClosed, StaleAttempt, StaleEpoch
+from lake_orch.airflow.task_states import readable
 from lake_orch.errors import InvalidDefinition, NotALake, TableOwned
 
 CONFLICT = Conflict
@@ -25,4 +26,4 @@ def without_retry(*more: type[LakeError]) -> Iterator[None]:
     except LakeError as error:
         if not isinstance(error, (*_FINAL, *more)):
             raise
-        raise AirflowFailException(str(error)) from error
+        raise AirflowFailException(readable(str(error))) from error

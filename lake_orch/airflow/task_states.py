@@ -21,6 +21,7 @@ TRY_KEY: Final = "lake_try"
 """The key of the XCom in which a try names itself."""
 
 _PREFIX: Final = "airflow"
+_NAME: Final = re.compile(r'airflow\["([^"]+)",(-?[0-9]+)(?:,"replaces")?\]')
 _DONE: Final = ("success", "skipped", "removed")
 _MAPPED: Final = re.compile(r"(.+)_([0-9]+)")
 _STATES: Final = {
@@ -55,6 +56,11 @@ def _parsed(name: str | None) -> tuple[str, int] | None:
         return None
     task_id, map_index, *_ = json.loads(name.removeprefix(_PREFIX))
     return task_id, map_index
+
+
+def readable(text: str) -> str:
+    """Return a text with the names of task instances as people know them."""
+    return _NAME.sub(lambda match: shown_name(match[1], int(match[2])), text)
 
 
 def shown_name(task_id: str, map_index: int) -> str:

@@ -54,3 +54,10 @@ def test_airflow_finds_the_connection_the_decorator_and_the_uris(airflow_home: o
     assert callable(task.lake)
     with pytest.raises(ValueError, match="names no dataset"):
         Asset(uri="lake://lake_default/main")
+
+
+def test_errors_name_tasks_as_people_know_them() -> None:
+    from lake_orch.airflow.task_states import readable, task_name
+
+    names = task_name("session.lines", 3), task_name("session.day", -1, replaces=True)
+    assert readable(f"what {names[0]!r} and {names[1]!r} wrote") == "what 'session.lines[3]' and 'session.day' wrote"
