@@ -63,7 +63,7 @@ class LakeDecoratedOperator(DecoratedOperator, PythonOperator):
         # A mapped task without any instances gives no references, so what it returns into is taken from the DAG.
         self._returned = {
             name: dataset
-            for name, value in self._bound().items()
+            for name, value in self._bound().arguments.items()
             if (dataset := into_of(getattr(value, "operator", None))) is not None
         }
 
@@ -76,30 +76,32 @@ class LakeDecoratedOperator(DecoratedOperator, PythonOperator):
 
     def execute_callable(self) -> Any:
         """Call the function with its arguments, and return a reference to what was written."""
-        from lake_orch.airflow.arguments import loaded_arguments
         from lake_orch.airflow.writing import LakeWrite
 
         if self.into is None:
-            self._load(loaded_arguments)
+            self._load()
             return super().execute_callable()
         write = LakeWrite.begin(self.into, self.slice, self.mode, self.keys)
 
         def call() -> Any:
-            self._load(loaded_arguments)
+            self._load()
             return super(LakeDecoratedOperator, self).execute_callable()
 
         return write.run_with(call)
 
-    def _bound(self) -> Mapping[str, Any]:
-        return inspect.signature(self.python_callable).bind_partial(*self.op_args, **self.op_kwargs).arguments
+    def _bound(self) -> inspect.BoundArguments:
+        return inspect.signature(self.python_callable).bind_partial(*self.op_args, **self.op_kwargs)
 
-    def _load(self, load: Callable[[Callable[..., Any], Mapping[str, Any]], dict[str, Any]]) -> None:
-        bound = inspect.signature(self.python_callable).bind_partial(*self.op_args, **self.op_kwargs)
+    def _load(self) -> None:
+        """Load the datasets among the arguments."""
+        from lake_orch.airflow.arguments import loaded_arguments
+
+        bound = self._bound()
         for name, dataset in self._returned.items():
             value = bound.arguments.get(name)
             if isinstance(value, Sequence) and not len(value):
                 bound.arguments[name] = dataset
-        bound.arguments = load(self.python_callable, bound.arguments)
+        bound.arguments = loaded_arguments(self.python_callable, bound.arguments)
         self.op_args, self.op_kwargs = bound.args, bound.kwargs
 
 

@@ -8,12 +8,10 @@ from contextlib import contextmanager
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from lake_core.errors import LakeError
-from lake_core.lake.errors import BatchesGone, Conflict, SessionClosed, StaleAttempt, StaleEpoch
+from lake_core.lake.errors import BatchesGone, SessionClosed, StaleAttempt, StaleEpoch
 from lake_orch.airflow.task_states import readable
 from lake_orch.errors import InvalidDefinition, NotALake, TableOwned
 
-CONFLICT = Conflict
-"""What contradicts the changes of others: another try of the same task often meets it again, but not always."""
 _FINAL = (BatchesGone, SessionClosed, StaleAttempt, StaleEpoch, InvalidDefinition, NotALake, TableOwned)
 """Errors that another try at the task would meet again."""
 

@@ -101,13 +101,14 @@ class CloseOperator(SessionOperator):
         """
         from lake_orch.airflow.errors import without_retry
         from lake_orch.airflow.task_run import TaskRun
+        from lake_orch.airflow.task_states import TaskInstanceStates
 
         session, ti = _session(context), context["ti"]
         publish_id = session.own_id(PUBLISH_TASK)
         with without_retry():
             run = TaskRun.of_session(session)
             outcome_of_publish = ti.xcom_pull(task_ids=[publish_id], key=PUBLISHED_KEY)[0]
-            state = _state(ti, publish_id)
+            state = TaskInstanceStates(ti, [publish_id]).states().get((publish_id, -1))
             has_published = outcome_of_publish is not None and state in ("success", "skipped")
             run.run.states.look()
             unfinished = run.run.states.unfinished()
@@ -181,12 +182,12 @@ def wire(session: SessionGroup) -> None:
     open_task = OpenOperator(task_id=OPEN_TASK)
     # Their own errors are final. They are tried again if their processes die, perhaps after the commit: without that, a
     # run whose rows are published would be red.
-    given = {**(session.dag.default_args or {}), **(session.default_args or {})}
+    chosen = {**(session.dag.default_args or {}), **(session.default_args or {})}
     publish = PublishOperator(
         task_id=PUBLISH_TASK,
         trigger_rule=TriggerRule.NONE_FAILED,
         outlets=[alias],
-        **({} if "retries" in given else _AGAIN),
+        **({} if "retries" in chosen else _AGAIN),
     )
     close = CloseOperator(task_id=CLOSE_TASK, outlets=[alias], **_AGAIN)
     for task in work:
@@ -223,6 +224,8 @@ def tell(operator: SessionOperator, run: TaskRun, published: PublishedRun | None
     if published.replaced:
         names = [run.run.states.name(task) for task in published.replaced]
         operator.log.info("replaced what these tasks had published before: %s", ", ".join(names))
+    if published.stayed:
+        operator.log.warning("others have rewritten what was replaced, so it stays: %s", ", ".join(published.stayed))
     return {
         "commit": commit,
         "branch": run.branch,
@@ -235,12 +238,6 @@ def _session(context: Context) -> SessionGroup:
     session = session_of(context)
     assert session is not None
     return session
-
-
-def _state(ti: Any, task_id: str) -> str | None:
-    states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task_id], run_ids=[ti.run_id])
-    state: str | None = states.get(ti.run_id, {}).get(task_id)
-    return state
 
 
 def _kept(run: TaskRun, session: SessionGroup) -> str:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context
 
+from lake_core.lake.errors import Conflict
 from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_core.lake.session.task_attempt import TaskAttempt
 from lake_core.workspace import Assignment
 from lake_core.workspace.session_writes import StagedWrites
-from lake_orch.airflow.errors import CONFLICT, without_retry
+from lake_orch.airflow.errors import without_retry
 from lake_orch.airflow.hook import LakeHook
 from lake_orch.airflow.session_group import SessionGroup, session_of
 from lake_orch.airflow.task_states import TRY_KEY, OneTaskState, TaskInstanceStates, shown_name, task_name
@@ -84,7 +85,6 @@ class TaskRun:
             "airflow/session": parts[1],
             "airflow/instance": hook.instance(),
         }
-        shown = ti.dag_id if session is None else f"{ti.dag_id}.{session.group_id}"
         # A run that was cleared may have written before its newest start.
         began = dag_run.start_date if not dag_run.clear_number else min(dag_run.start_date, dag_run.run_after)
         run = Run(
@@ -93,7 +93,7 @@ class TaskRun:
             lake.session_name(ti.dag_id, ti.run_id, *parts),
             states,
             began,
-            message=f"{shown if session else f'{shown}.{ti.task_id}'} {ti.run_id}",
+            message=f"{ti.dag_id}.{parts[1]} {ti.run_id}",
             metadata=metadata,
         )
         return cls(ti, session, connection, branch, run, own)
@@ -128,7 +128,7 @@ class TaskRun:
         task = task_name(self.ti.task_id, self._map_index, replaces=replaces)
         part = self._next_part(task, token)
         stayed: set[str] = set()
-        with without_retry(CONFLICT):
+        with without_retry(Conflict):
             writer = self.run.begin(TaskAttempt(task, int(self.ti.try_number), token, part), stayed=stayed)
         if stayed:
             _log.warning(

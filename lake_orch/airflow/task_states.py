@@ -45,11 +45,6 @@ def task_name(task_id: str, map_index: int, *, replaces: bool = False) -> str:
     return _PREFIX + json.dumps([task_id, map_index, *(["replaces"] if replaces else [])], separators=(",", ":"))
 
 
-def replaces(name: str) -> bool:
-    """Return whether a name that `task_name` made is of a task that replaces what it wrote before."""
-    return name.startswith(f"{_PREFIX}[") and len(json.loads(name.removeprefix(_PREFIX))) > 2
-
-
 def _parsed(name: str | None) -> tuple[str, int] | None:
     """Return the task id and the map index of a name that `task_name` made, and None for any other."""
     if name is None or not name.startswith(f"{_PREFIX}["):
@@ -68,7 +63,19 @@ def shown_name(task_id: str, map_index: int) -> str:
     return task_id if map_index < 0 else f"{task_id}[{map_index}]"
 
 
-class TaskInstanceStates:
+class _NamedTasks:
+    """What the names of tasks in a session say."""
+
+    def replaces(self, task: str) -> bool:
+        """Return whether a task writes in place of what it wrote before."""
+        return _parsed(task) is not None and len(json.loads(task.removeprefix(_PREFIX))) > 2
+
+    def name(self, task: str) -> str:
+        """Return how people know a task of the session."""
+        return readable(task)
+
+
+class TaskInstanceStates(_NamedTasks):
     """The task instances of a run that may write into a session."""
 
     def __init__(self, ti: Any, task_ids: Collection[str]) -> None:
@@ -96,15 +103,6 @@ class TaskInstanceStates:
     def unfinished(self) -> Collection[str]:
         """Return the task instances that have neither succeeded nor were skipped."""
         return [shown_name(*key) for key, state in self.states().items() if state not in _DONE]
-
-    def replaces(self, task: str) -> bool:
-        """Return whether a task writes in place of what it wrote before."""
-        return replaces(task)
-
-    def name(self, task: str) -> str:
-        """Return how people know a task of the session."""
-        parsed = _parsed(task)
-        return task if parsed is None else shown_name(*parsed)
 
     def states(self) -> Mapping[tuple[str, int], str | None]:
         """Return the state of each task instance, by task id and map index."""
@@ -138,7 +136,7 @@ class TaskInstanceStates:
         return self._tries[task_id]
 
 
-class OneTaskState:
+class OneTaskState(_NamedTasks):
     """The state of a task instance that publishes by itself: of its tries, only the one that runs counts."""
 
     def __init__(self, token: str) -> None:
@@ -158,12 +156,3 @@ class OneTaskState:
     def unfinished(self) -> Collection[str]:
         """Return nothing: there is no other task."""
         return ()
-
-    def replaces(self, task: str) -> bool:
-        """Return whether the task writes in place of what it wrote before."""
-        return replaces(task)
-
-    def name(self, task: str) -> str:
-        """Return how people know the task."""
-        parsed = _parsed(task)
-        return task if parsed is None else shown_name(*parsed)
