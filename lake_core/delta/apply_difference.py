@@ -36,7 +36,9 @@ from lake_core.delta.difference import (
     check_applicable,
     difference,
     merged_protocol,
+    protocol_properties,
     with_merged_properties,
+    with_properties_of,
 )
 from lake_core.delta.features import is_active, supported_features, upgraded
 from lake_core.delta.file_key import file_key
@@ -114,7 +116,10 @@ def apply_created(after: Snapshot, commits: CommitRange, context: ApplyContext, 
 
 
 def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, context: ApplyContext, now: int) -> Applied:
-    """Append one table to the other if both sides created it with the same definition."""
+    """Append one table to the other if both sides created it with the same definition.
+
+    The user's own properties are merged, one by one.
+    """
     if not _alike(after, head):
         raise DatasetConflict(
             f"it was created on {context.onto} in the meantime, with another schema, partitioning or properties",
@@ -137,10 +142,13 @@ def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, contex
         _check_reads_of_nothing(commits.reads(after.metadata), head)
     absorbed = commits.absorbed()
     lacking = _lacking(files, commits, absorbed, head, None, context)
-    if len(files) and not len(lacking) and not markers:
+    metadata = with_properties_of(after, head)
+    if len(files) and not len(lacking) and not markers and metadata is None:
         return Applied({}, head.version, NOTHING)
     metrics = {} if writes.left_out else commits.metrics()
     operation = Operation(commits.operation(), commits.parameters(), head, metrics, restored=lacking, markers=markers)
+    if metadata is not None:
+        operation = operation.defining(metadata, head.protocol)
     whole = len(lacking) == len(files) and not writes.left_out
     changes = _change_actions(None, after, commits, context, now) if _feeds(head) and whole else ()
     return _committed(operation, head, commits.reads(after.metadata), changes, context, now, absorbed, writes)
@@ -167,12 +175,15 @@ def _written_twice(marker: SetTransaction) -> DatasetConflict:
 
 
 def _alike(table: Snapshot, other: Snapshot) -> bool:
-    """Return whether files of one table can be files of the other: columns, constraints and features are the same."""
+    """Return whether files of one table can be files of the other: columns, constraints and features are the same.
+
+    The user's own properties do not change what rows mean.
+    """
     left, right = table.metadata, other.metadata
     same = (
         left.schema == right.schema
         and left.partition_columns == right.partition_columns
-        and left.configuration == right.configuration
+        and protocol_properties(left.configuration) == protocol_properties(right.configuration)
     )
     return same and supported_features(table.protocol) == supported_features(other.protocol)
 

@@ -28,12 +28,14 @@ from lake_core.delta.scan import plan_scan
 from lake_core.delta.set_transaction import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lake_core.delta.snapshot import Snapshot
     from lake_core.expression import Predicate
 
 _ADD = [name for name, _ in ADD_FIELDS]
+_PROTOCOL = "delta."
+"""How the names of the protocol's properties begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,28 +163,50 @@ def with_merged_properties(ours: SnapshotDifference, base: Snapshot, target: Sna
     ours_only, theirs_only = (_differ_in_own_properties(before, metadata) for metadata in (after, head))
     if is_new or not (ours_only or theirs_only):
         return ours
-    merged = dict((head if ours_only else after).configuration)
-    for name in before.configuration.keys() | after.configuration.keys() | head.configuration.keys():
-        old, new, there = (each.configuration.get(name) for each in (before, after, head))
-        if name.startswith("delta."):
-            continue
-        if new != old and there not in (old, new):
-            raise MetadataChanged(f"both sides have set the property {name!r}", version=target.version)
-        value = there if new == old else new
-        if value is None:
-            merged.pop(name, None)
-        else:
-            merged[name] = value
+    kept = (head if ours_only else after).configuration
+    merged = {**protocol_properties(kept), **_merged_own(before.configuration, after.configuration, target)}
     metadata = replace(head if ours_only else after, configuration=merged)
     return replace(ours, metadata=None if metadata == head else metadata)
+
+
+def _merged_own(before: Mapping[str, str], after: Mapping[str, str], target: Snapshot) -> dict[str, str]:
+    """Return the user's own properties of a target with those that changed. Raises MetadataChanged."""
+    head = target.metadata.configuration
+    merged = {name: value for name, value in head.items() if not name.startswith(_PROTOCOL)}
+    for name in before.keys() | after.keys():
+        old, new, there = (each.get(name) for each in (before, after, head))
+        if name.startswith(_PROTOCOL) or new == old:
+            continue
+        if there not in (old, new):
+            raise MetadataChanged(f"both sides have set the property {name!r}", version=target.version)
+        if new is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = new
+    return merged
+
+
+def with_properties_of(created: Snapshot, target: Snapshot) -> Metadata | None:
+    """Return the definition of a target with the user's own properties of a table that was created as well.
+
+    None if it has them. Raises MetadataChanged if a property of both has other values.
+    """
+    own = _merged_own({}, created.metadata.configuration, target)
+    configuration = {**protocol_properties(target.metadata.configuration), **own}
+    metadata = replace(target.metadata, configuration=configuration)
+    return None if metadata == target.metadata else metadata
+
+
+def protocol_properties(configuration: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that are the protocol's, not the user's own."""
+    return {name: value for name, value in configuration.items() if name.startswith(_PROTOCOL)}
 
 
 def _differ_in_own_properties(before: Metadata, after: Metadata) -> bool:
     """Return whether two definitions differ in nothing but properties that are not the protocol's."""
 
     def protocol_only(metadata: Metadata) -> Metadata:
-        kept = {name: value for name, value in metadata.configuration.items() if name.startswith("delta.")}
-        return replace(metadata, configuration=kept)
+        return replace(metadata, configuration=protocol_properties(metadata.configuration))
 
     return protocol_only(before) == protocol_only(after)
 

@@ -192,6 +192,33 @@ def test_sessions_that_create_the_same_table(lake: Lake, store: MemoryStore) -> 
     assert ids(lake.delta("t/new")) == ids(plain(store, "t/new")) == [1, 2]
 
 
+def test_sessions_that_create_the_same_table_with_properties_of_their_own(lake: Lake) -> None:
+    first, second, third = lake.session(), lake.session(), lake.session()
+    first.create_delta("t/new", SCHEMA, properties={"team": "one", "of": "all"}).append(rows([1]))
+    second.create_delta("t/new", SCHEMA, properties={"source": "two", "of": "all"}).append(rows([2]))
+    third.create_delta("t/new", SCHEMA, properties={"team": "three"}).append(rows([3]))
+    first.publish()
+    second.publish()
+    configuration = lake.delta("t/new").snapshot.metadata.configuration
+    assert {name: configuration.get(name) for name in ("team", "source", "of")} == {
+        "team": "one",
+        "source": "two",
+        "of": "all",
+    }
+    assert ids(lake.delta("t/new")) == [1, 2]
+    with pytest.raises(Conflict, match="both sides have set the property 'team'"):
+        third.publish()
+
+
+def test_a_property_of_the_protocol_is_part_of_the_definition(lake: Lake) -> None:
+    first, second = lake.session(), lake.session()
+    first.create_delta("t/new", SCHEMA, properties={"delta.appendOnly": "true"})
+    second.create_delta("t/new", SCHEMA)
+    first.publish()
+    with pytest.raises(Conflict, match="another schema, partitioning"):
+        second.publish()
+
+
 def test_a_dataset_where_another_session_put_files(lake: Lake) -> None:
     first, second = lake.session(), lake.session()
     first.create_delta("x/table", SCHEMA)

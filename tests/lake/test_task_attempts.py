@@ -14,7 +14,7 @@ from lake_core import Lake
 from lake_core.lake.errors import Conflict, StaleAttempt, UnfinishedTasks
 from lake_core.lake.session.session_writer import SessionWriter
 from lake_core.store import MemoryStore
-from tests.lake.id_datasets import Pool, Table
+from tests.lake.id_datasets import PATH, Pool, Table
 
 TASKS = ("load", "clean", "count")
 
@@ -225,6 +225,41 @@ def test_a_discarded_task_takes_its_table_along(opened: Lake, dataset: Table | P
     _written(opened, dataset, "first", 1)
     assert opened.get_session("run").discard(["first", "never ran"]) == ["first"]
     assert opened.list_datasets("run") == []
+
+
+def test_a_dataset_that_a_discarded_task_created_leaves_no_trace(opened: Lake, dataset: Table | Pool) -> None:
+    before = {difference.key for difference in opened.diff("main", "run")}
+    _written(opened, dataset, "first", 1)
+    _written(opened, dataset, "second", 2)
+    opened.get_session("run").discard(["second"])
+    opened.get_session("run").discard(["first"])
+    assert {difference.key for difference in opened.diff("main", "run")} == before
+
+
+def test_a_discarded_drop_brings_the_dataset_back(opened: Lake, dataset: Table | Pool) -> None:
+    with opened.session() as s:
+        dataset.create(s)
+    session = opened.open_session(id="later")
+    with session.join(task="drops") as writer:
+        writer.drop(PATH)
+        dataset.create(writer)
+        dataset.add(writer, 1)
+    session.discard(["drops"])
+    session.publish()
+    assert dataset.ids(opened) == []
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 3])
+def test_attempts_at_a_task_create_what_another_session_creates(
+    opened: Lake, dataset: Table | Pool, attempts: int
+) -> None:
+    for attempt in range(attempts):
+        _written(opened, dataset, "first", 10 + attempt, attempt=attempt)
+    with opened.session() as other:
+        dataset.create(other)
+        dataset.add(other, 1)
+    opened.get_session("run").publish()
+    assert dataset.ids(opened) == [1, 9 + attempts]
 
 
 def test_what_others_rewrote_is_not_taken_out(opened: Lake, dataset: Table | Pool) -> None:

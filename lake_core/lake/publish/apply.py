@@ -45,7 +45,7 @@ def apply(
     strategy: Strategy | None = None,
     dry_run: bool = False,
     in_session: bool = False,
-    undoes: bool = False,
+    undoes_since: StateStore | None = None,
     by_writes: bool = False,
     decided: Collection[str] = (),
     without: Collection[str] = (),
@@ -66,8 +66,9 @@ def apply(
         strategy: The side that wins, for each dataset or key in conflict.
         dry_run: Whether the result will not be written.
         in_session: Whether the target is a session, in which a later attempt may have replaced an earlier one.
-        undoes: Whether it takes back what was written. A dataset that others have written to since it was created
-            stays, without what was written into it then.
+        undoes_since: The state that the target session began with, if the difference takes back what was written into
+            the session. A dataset that others have written to since it was created stays, without what was written
+            into it then.
         by_writes: Whether the history has decided which writes come, as in `ApplyContext`.
         decided: Plain files whose values the history has decided.
         without: Datasets and plain files that stay as they are.
@@ -92,7 +93,7 @@ def apply(
         replaced=difference.replaced.keys(),
         by_writes=by_writes,
         in_session=in_session,
-        undoes=undoes,
+        undoes_since=undoes_since,
         became=became or {},
     )
     items = _apply_plain({key: pair for key, pair in plain.items() if key not in decided}, target, report)

@@ -91,8 +91,8 @@ class DatasetApplication:
     """Whether the history has decided which writes come, as in `ApplyContext`."""
     in_session: bool = False
     """Whether the target is a session."""
-    undoes: bool = False
-    """Whether the difference takes back what was written."""
+    undoes_since: StateStore | None = None
+    """The state that the target session began with, if the difference takes back what was written into the session."""
     became: Mapping[str, str] = field(default_factory=dict)
     """The ids of datasets of the target by those that they have in the difference, as in `apply`."""
 
@@ -189,7 +189,15 @@ class DatasetApplication:
         applied = view.format.apply(self.base.folder_of(before), None, view, self._context(view))
         if applied.is_kept:
             return self._changed(head, applied)
+        if self.undoes_since is not None and head.path not in self.undoes_since.registered():
+            return self._forgotten(head, applied)
         return self._registered(DatasetRecord(head.path, head.format, head.id, dropped=True), applied)
+
+    def _forgotten(self, head: DatasetRecord, applied: Applied) -> AppliedDataset:
+        """Leave no trace of a dataset that the session alone has had: nobody can have read it, or have dropped it."""
+        keys = (key for key, _ in self.target.view.list(f"{head.path}/"))
+        update = DatasetUpdate(head.format, applied.version, applied.operation, applied.summary)
+        return AppliedDataset(update, dict.fromkeys((*keys, head.key)))
 
     def _change(self, record: DatasetRecord, applied: Applied) -> AppliedDataset | None:
         if applied.puts:
@@ -234,7 +242,7 @@ class DatasetApplication:
             replaces=self.replaces,
             dry_run=self.dry_run,
             in_session=self.in_session,
-            undoes=self.undoes,
+            undoes=self.undoes_since is not None,
             by_writes=self.by_writes,
         )
 

@@ -56,6 +56,7 @@ def take_out(
     if before == after:
         return tree
     name = f"session {record.id}"
+    began = repository.refs(refresh=False).commit(record.base)
     update = apply(
         repository.state(after, name),
         repository.state(before, name),
@@ -64,7 +65,7 @@ def take_out(
         session=record.id,
         commit=record.base,
         in_session=True,
-        undoes=True,
+        undoes_since=repository.commit_state(began, f"the base of {name}"),
         without=without,
         became=became,
     )
