@@ -69,20 +69,16 @@ class PublishOperator(SessionOperator):
 
         Raises:
             AirflowSkipException: Nothing was written.
-            AirflowFailException: Tasks of the group have yet to run to their end.
-            Conflict: Others have published what contradicts it.
+            AirflowFailException: Tasks of the group have yet to run to their end, or others have published what
+                contradicts what they wrote.
         """
-        from lake_core.lake.errors import UnfinishedTasks
         from lake_orch.airflow.errors import without_retry
         from lake_orch.airflow.task_run import TaskRun
 
         session, ti = _session(context), context["ti"]
         with without_retry():
             run = TaskRun.of_session(session)
-            try:
-                published = run.run.publish(half_written="leave out")
-            except UnfinishedTasks as error:
-                raise AirflowFailException(f"{error}. Run them, clear them, or mark them as successful") from error
+            published = _publish(run, session)
         outcome_of_publish = tell(self, run, published, context)
         ti.xcom_push(key=PUBLISHED_KEY, value=outcome_of_publish)
         if not outcome_of_publish["datasets"]:
@@ -114,7 +110,7 @@ class CloseOperator(SessionOperator):
             unfinished = run.run.states.unfinished()
             if has_published and session.on_alone == "publish" and not unfinished:
                 # The tasks that were cleared alone, without `publish`, have written since.
-                published = run.run.publish(half_written="leave out")
+                published = _publish(run, session)
                 if published is not None and published.published.commit != outcome_of_publish["commit"]:
                     tell(self, run, published, context)
             reason = f"{publish_id} is {state or 'not run'}"
@@ -200,6 +196,23 @@ def wire(session: SessionGroup) -> None:
     close.as_teardown(setups=[open_task], on_failure_fail_dagrun=True)
 
 
+def _publish(run: TaskRun, session: SessionGroup) -> PublishedRun | None:
+    """Publish what the tasks of a group have written. Another try would meet the same errors, so there is none.
+
+    Raises AirflowFailException.
+    """
+    from lake_core.lake.errors import Conflict, UnfinishedTasks
+    from lake_orch.airflow.task_states import readable
+
+    try:
+        return run.run.publish(half_written="leave out")
+    except UnfinishedTasks as error:
+        raise AirflowFailException(f"{error}. Run them, clear them, or mark them as successful") from error
+    except Conflict as error:
+        again = f"Clear the tasks of the group {session.group_id!r}, which then write on top of it"
+        raise AirflowFailException(readable(str(error.replace(remedy=again)))) from error
+
+
 def tell(operator: SessionOperator, run: TaskRun, published: PublishedRun | None, context: Context) -> dict[str, Any]:
     """Say what a publish did: in the log, by links, and by an event for each dataset that it changed."""
     from lake_orch.airflow.events import add_event, changes_of
@@ -245,7 +258,8 @@ def _kept(run: TaskRun, session: SessionGroup) -> str:
     if record is None:
         return ""
     hours = session.keep_failed_for.total_seconds() / 3600
+    again = f"the tasks of the group {session.group_id!r}" if record.conflicts else "the failed tasks"
     return (
         f". What was written is kept in the session {record.id} for {hours:.0f} hours: read it with "
-        f"`lake ls {record.id}:`, and clear the failed tasks to go on"
+        f"`lake ls {record.id}:`, and clear {again} to go on"
     )

@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lake_core import Lake
@@ -143,6 +144,22 @@ def test_marking_a_run_that_is_not_published_never_makes_it_green(life: Any, lak
     life.go(until=lambda task: task == "session.publish")
     life.mark_run(state)
     assert (life.go(), published(lake_root)) == ("failed", Counter())
+
+
+def test_a_publish_that_others_contradict_says_what_to_clear_and_is_not_tried_again(
+    life: Any, lake_root: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    life.go(until=lambda task: task == "session.publish")
+    with Lake.open(str(lake_root)).session() as s:
+        s.create_delta("tables/own", pa.schema([("other", pa.string())]))
+    assert life.go() == "failed"
+    assert life.states()["session.publish", -1] == "failed"
+    assert "Clear the tasks of the group 'session', which then write on top of it" in capfd.readouterr().out
+    with Lake.open(str(lake_root)).session() as s:
+        s.drop("tables/own")
+    life.clear()
+    assert life.go() == "success"
+    assert published(lake_root) == meant(life)
 
 
 def test_the_tasks_that_end_a_session_are_tried_again_when_they_die(life: Any) -> None:
