@@ -81,7 +81,8 @@ test-clouds: .venv ## run the stores against servers of Azure (where npm is), Go
 	    AZURITE=$$(built node_modules/.bin/azurite-blob) FAKE_GCS_SERVER=$$(built fake-gcs-server) MINIO=$$(built minio) \
 	    exec $(PY) -m pytest -m clouds $(ARGS)
 
-test-airflow: $(AIRFLOW_INSTALLED) ## run the tests of Airflow in .venv-airflow-3.3, or in that of AIRFLOW=3.1
+test-airflow: $(AIRFLOW_INSTALLED) ## check the types and run the tests of Airflow in .venv-airflow-3.3, or in that of AIRFLOW=3.1
+	@! test -x $(dir $(PY_AIRFLOW))mypy || $(PY_AIRFLOW) -m mypy lake_orch/airflow
 	@exec $(PY_AIRFLOW) -m pytest --confcutdir tests/airflow -m "airflow and not stress" tests/airflow $(ARGS)
 
 bench: .venv ## measure against deltalake

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
@@ -22,16 +22,3 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
             "such as LakeTable('tables/orders').asset"
         )
     return uri
-
-
-def openlineage_dataset(asset: Any, lineage_context: Any) -> Any:
-    """Return the dataset of OpenLineage that an asset is. Its namespace is the lake's root, its name the path."""
-    from urllib.parse import urlsplit
-
-    from airflow.providers.common.compat.openlineage.facet import Dataset
-
-    from lake_orch.airflow.hook import LakeHook
-
-    parts = urlsplit(asset.uri)
-    _, _, path = parts.path.lstrip("/").partition("/")
-    return Dataset(namespace=LakeHook(parts.netloc).place().root, name=path)

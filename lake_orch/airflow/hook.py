@@ -21,10 +21,24 @@ DEFAULT_BRANCH = "main"
 class LakePlace:
     """The place that a connection names."""
 
+    connection: str
     root: str
     branch: str = DEFAULT_BRANCH
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Options of the store, secrets among them."""
+
+    def open(self) -> Lake:
+        """Open the lake. Raises NotALake."""
+        from lake_core.lake import Lake
+        from lake_orch.errors import NotALake
+
+        options = dict(self.storage_options)
+        if not Lake.exists(self.root, storage_options=options):
+            raise NotALake(
+                f"{self.root}, of the connection {self.connection!r}, is not a lake: make it one with "
+                f"`lake init {self.root}`"
+            )
+        return Lake.open(self.root, storage_options=options)
 
 
 class LakeHook(BaseHook):
@@ -70,7 +84,9 @@ class LakeHook(BaseHook):
                 f"the storage options of the connection {self.lake_conn_id!r} are no JSON object: use one, such as "
                 '{"region": "eu-central-1"}'
             )
-        return LakePlace(str(root), str(extra.get("branch") or DEFAULT_BRANCH), {**options, **secret})
+        return LakePlace(
+            self.lake_conn_id, str(root), str(extra.get("branch") or DEFAULT_BRANCH), {**options, **secret}
+        )
 
     def open(self) -> Lake:
         """Open the lake.
@@ -79,17 +95,7 @@ class LakeHook(BaseHook):
             NotALake: There is none at the root: `lake init` makes one.
             InvalidDefinition: The connection is not complete.
         """
-        from lake_core.lake import Lake
-        from lake_orch.errors import NotALake
-
-        place = self.place()
-        options = dict(place.storage_options)
-        if not Lake.exists(place.root, storage_options=options):
-            raise NotALake(
-                f"{place.root}, of the connection {self.lake_conn_id!r}, is not a lake: make it one with "
-                f"`lake init {place.root}`"
-            )
-        return Lake.open(place.root, storage_options=options)
+        return self.place().open()
 
     def instance(self) -> str:
         """Return what the commits of runs of this Airflow are known by: its address, and the connection."""
@@ -104,7 +110,8 @@ class LakeHook(BaseHook):
     def test_connection(self) -> tuple[bool, str]:
         """Return whether the lake can be opened and has the branch, and what to do if not."""
         try:
-            lake, branch = self.open(), self.place().branch
+            place = self.place()
+            lake, branch = place.open(), place.branch
             if branch not in lake.list_branches():
                 return False, f"the lake has no branch {branch!r}: create it with `lake branch {branch}`"
         except Exception as error:  # whatever it is, the form is to show it

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, get_current_context, task
 
@@ -13,6 +13,7 @@ from lake_orch.airflow.hook import DEFAULT_CONNECTION, LakeHook
 
 if TYPE_CHECKING:
     from lake_core.lake.refs.session_record import SessionRecord
+    from lake_orch.airflow.hook import LakePlace
 
 _log = logging.getLogger(__name__)
 _OVER = ("success", "failed")
@@ -53,7 +54,8 @@ def maintenance_dag(
         "tags": ["lake"],
         **options,
     }
-    with DAG(dag_id=dag_id or f"lake_maintenance_{connection}", schedule=schedule, **dag_options) as dag:
+    dag: DAG = DAG(dag_id=dag_id or f"lake_maintenance_{connection}", schedule=schedule, **dag_options)
+    with dag:
 
         @task
         def settle() -> list[str]:
@@ -79,7 +81,7 @@ def maintenance_dag(
             return {"files": len(result.keys), "bytes": result.bytes, "commits": result.commits}
 
         settle() >> maintain.expand(dataset=datasets()) >> collect()
-    return cast("DAG", dag)
+    return dag
 
 
 def settle_sessions(connection: str, keep: timedelta) -> list[str]:
@@ -117,11 +119,11 @@ def list_datasets(connection: str, paths: Sequence[str] | None) -> list[dict[str
     from lake_orch.assets.maintenance import maintained_formats
     from lake_orch.errors import InvalidDefinition
 
-    hook = LakeHook(connection)
+    place = LakeHook(connection).place()
     known = maintained_formats()
     found = {
         record.path: {"path": record.path, "format": record.format}
-        for record in hook.open().list_datasets(hook.place().branch)
+        for record in place.open().list_datasets(place.branch)
         if record.format in known
     }
     missing = sorted(set(paths or ()) - found.keys())
@@ -140,11 +142,11 @@ def maintain_dataset(
     """
     from lake_orch.assets.maintenance import MaintainedDataset, TaskContext, maintenance_of
 
-    hook = LakeHook(connection)
+    place = LakeHook(connection).place()
     maintenance = maintenance_of(format)
     target = MaintainedDataset(path, format=format, **settings)
     target.check()
-    context = TaskContext(_Opened(hook), target, _Config(dry_run), hook.place().branch)
+    context = TaskContext(_Opened(place), target, _Config(dry_run), place.branch)
     done = {name: maintenance.tasks[name](context) for name in maintenance.default_tasks}
     return {
         task: {name: value for name, value in metadata.items() if isinstance(value, (bool, int, float, str))}
@@ -164,8 +166,8 @@ class _Config:
 class _Opened:
     """The lake that is maintained."""
 
-    def __init__(self, hook: LakeHook) -> None:
-        self._hook = hook
+    def __init__(self, place: LakePlace) -> None:
+        self._place = place
         self._lake: Any = None
 
     def is_lake(self) -> bool:
@@ -175,7 +177,7 @@ class _Opened:
     def open(self) -> Any:
         """Open the lake."""
         if self._lake is None:
-            self._lake = self._hook.open()
+            self._lake = self._place.open()
         return self._lake
 
     def read(self, path: str, format: str, run: None, *, ref: str | None = None) -> Any:

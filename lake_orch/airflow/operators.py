@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PUBLISHED_KEY = "lake_published"
 """The key of the XCom in which `publish` says what it did."""
 
-_AGAIN: Final = {"retries": 3, "retry_delay": timedelta(seconds=10)}
+_AGAIN: Final[dict[str, Any]] = {"retries": 3, "retry_delay": timedelta(seconds=10)}
 """How often the tasks of a session that end it are tried again."""
 
 
@@ -216,6 +216,8 @@ def _publish(run: TaskRun, session: SessionGroup) -> PublishedRun | None:
 def tell(operator: SessionOperator, run: TaskRun, published: PublishedRun | None, context: Context) -> dict[str, Any]:
     """Say what a publish did: in the log, by links, and by an event for each dataset that it changed."""
     from lake_orch.airflow.events import add_event, changes_of
+    from lake_orch.airflow.lineage import note_written
+    from lake_pipes.metadata import ROWS_WRITTEN
 
     if published is None:
         return {"commit": None, "branch": run.branch, "session": None, "datasets": {}}
@@ -228,6 +230,9 @@ def tell(operator: SessionOperator, run: TaskRun, published: PublishedRun | None
     for change in changes:
         uri = asset_uri(run.connection, run.session.branch or DEFAULT_BRANCH, change.path)
         add_event(Asset(name=uri.removeprefix("lake://"), uri=uri), change, context)
+        note_written(
+            run.lake, run.connection, run.branch, change.path, commit, {ROWS_WRITTEN: change.extra.get("rows")}
+        )
     if changes:
         shown = ", ".join(change.path for change in changes[:10])
         operator.log.info("published commit %s on %s: %s", commit[:12], run.branch, shown)

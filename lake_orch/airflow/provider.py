@@ -36,7 +36,7 @@ def get_provider_info() -> dict[str, object]:
             {
                 "schemes": ["lake"],
                 "handler": "lake_orch.airflow.asset_uri.sanitize_uri",
-                "to_openlineage_converter": "lake_orch.airflow.asset_uri.openlineage_dataset",
+                "to_openlineage_converter": "lake_orch.airflow.lineage.openlineage_dataset",
             }
         ],
         "extra-links": ["lake_orch.airflow.links.CommitLink", "lake_orch.airflow.links.SessionLink"],

@@ -8,6 +8,7 @@ from airflow.sdk import get_current_context
 
 from lake_core.lake.errors import DatasetNotFound
 from lake_orch.airflow.hook import LakeHook
+from lake_orch.airflow.lineage import note_read
 from lake_orch.airflow.session_group import session_of
 from lake_orch.airflow.task_run import TaskRun
 from lake_orch.assets.annotation import without_none
@@ -44,21 +45,24 @@ class DescribedDataset(Protocol):
         """Return its definition metadata."""
 
 
-def place_of(dataset: DescribedDataset) -> tuple[Lake, str]:
-    """Return the lake of a dataset, and the ref at which the task that is running reads it."""
+def place_of(dataset: DescribedDataset) -> tuple[Lake, str, str]:
+    """Return the lake of a dataset, the ref at which the task that is running reads it, and the branch of that."""
     session = session_of(get_current_context())
     if session is not None and session.connection == dataset.connection and dataset.branch in (None, session.branch):
         run = TaskRun.of_session(session)
-        return run.lake, run.ref()
-    hook = LakeHook(dataset.connection)
-    return hook.open(), dataset.branch or hook.place().branch
+        return run.lake, run.ref(), run.branch
+    place = LakeHook(dataset.connection).place()
+    branch = dataset.branch or place.branch
+    return place.open(), branch, branch
 
 
 def open_dataset(dataset: DescribedDataset) -> Any:
     """Open a dataset as its format's handle, or the store of files. Raises DatasetNotFound."""
-    lake, ref = place_of(dataset)
+    lake, ref, branch = place_of(dataset)
     state = lake.at(ref)
-    return state if dataset.format == "files" else state.open(dataset.path, dataset.format)
+    opened = state if dataset.format == "files" else state.open(dataset.path, dataset.format)
+    note_read(lake, dataset.connection, branch, dataset.path, ref)
+    return opened
 
 
 def load_dataset(
@@ -95,13 +99,15 @@ def load_dataset(
     format = asset_format(dataset.format, {})
     format.names.check(metadata, "input", subject)
     read = format.read(request)
-    lake, ref = place_of(dataset)
-    state = lake.at(read.ref or ref)
+    lake, ref, branch = place_of(dataset)
+    ref = read.ref or ref
+    state = lake.at(ref)
     try:
         opened = state.open(dataset.path, dataset.format, **read.options) if format.is_dataset else state
     except DatasetNotFound as error:
         if optional:
             return None
         raise read.absent(str(error)) from None
+    note_read(lake, dataset.connection, branch, dataset.path, ref)
     read.start(opened, None)
     return read.load(opened, None, wanted)

@@ -73,12 +73,12 @@ class TaskRun:
     def _of(cls, context: Any, session: SessionGroup | None, connection: str, branch: str | None) -> TaskRun:
         ti, dag_run = context["ti"], context["dag_run"]
         hook = LakeHook(connection)
-        branch = branch or hook.place().branch
+        place = hook.place()
         own = None if session is not None else OneTaskState(str(ti.id))
         parts = ("task", ti.task_id, str(ti.map_index)) if session is None else ("session", session.group_id or "")
         states = own if session is None else TaskInstanceStates(ti, session.work_ids())
         assert states is not None
-        lake = hook.open()
+        lake, branch = place.open(), branch or place.branch
         metadata = {
             "airflow/dag": ti.dag_id,
             "airflow/run": ti.run_id,

@@ -77,7 +77,8 @@ class LakeCommitTrigger(BaseEventTrigger):
         from lake_orch.airflow.events import changes_of_commit
 
         hook = LakeHook(self.connection)
-        lake, branch = hook.open(), self.branch or hook.place().branch
+        place = hook.place()
+        lake, branch = place.open(), self.branch or place.branch
         head = lake.list_branches()[branch]
         if since is None or since == head:
             return head, []

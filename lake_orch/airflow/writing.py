@@ -15,6 +15,7 @@ from airflow.sdk import get_current_context
 from lake_orch.airflow.arguments import reference
 from lake_orch.airflow.dataset import DataInterval, LakeDataset
 from lake_orch.airflow.events import add_event, changes_of
+from lake_orch.airflow.lineage import note_written
 from lake_orch.airflow.task_run import TaskRun
 from lake_orch.assets.asset_format import AssetFormat, AssetOutput, AssetWrite, asset_format
 from lake_orch.assets.owner import Owner
@@ -80,14 +81,19 @@ class LakeWrite:
         if published is None:
             _log.info("%s: %s", self.output.subject, written.summary)
             session = self.workspace.receipt.session if self.workspace.receipt else None
+            self._note(session, written.metadata)
             return reference(self.dataset, session, None, rows)
         commit = published.published.commit
+        self._note(commit, written.metadata)
         _log.info("%s: published with commit %s of %s", self.output.subject, commit[:12], self.run.branch)
         files = [self.dataset.path] if self.dataset.format == "files" else []
         for change in changes_of(self.run, published, files):
             if change.path == self.dataset.path:
                 add_event(self.dataset.asset, change, get_current_context())
         return reference(self.dataset, published.published.session, commit, rows)
+
+    def _note(self, version: str | None, metadata: Mapping[str, Any]) -> None:
+        note_written(self.run.lake, self.dataset.connection, self.run.branch, self.dataset.path, version, metadata)
 
 
 def _output(

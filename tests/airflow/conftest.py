@@ -20,7 +20,7 @@ DAGS = Path(__file__).parent / "dags"
 FLIGHTS = Path(__file__).parents[2] / "example_pipelines" / "airflow_flights" / "dags"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a home of Airflow with a database, before anything imports Airflow."""
     home = tmp_path_factory.mktemp("airflow")
