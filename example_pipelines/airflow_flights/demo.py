@@ -148,7 +148,7 @@ class Demo:
         killed = process.wait() == -signal.SIGKILL
         say(f"  process {process.pid} is killed half-way")
         with self.quiet():
-            run.mark_failed("session.departure_log")
+            run.mark("session.departure_log", "failed")
         state = self.finish(run)
         rows = self.count("flights", number), self.count("departure_log", number)
         say(f"  the run is {state}: {rows[0]} flights and {rows[1]} departures of {name} are on main")
@@ -225,7 +225,7 @@ class Demo:
     def finish(self, run: Any) -> str:
         """Run the tasks of a run, and return its state."""
         with self.quiet():
-            state: str = run.finish()
+            state: str = run.go()
         return state
 
     @contextmanager

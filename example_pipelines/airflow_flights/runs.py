@@ -1,4 +1,4 @@
-"""Runs of the DAGs without a scheduler: their tasks run one after another in this process, as in `dag.test()`.
+"""Runs of DAGs without a scheduler: their tasks run one after another in this process, as in `dag.test()`.
 
 What people do to a run, such as to clear a task, goes through Airflow's own API, which stands in this process too.
 """
@@ -6,7 +6,7 @@ What people do to a run, such as to clear a task, goes through Airflow's own API
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -14,14 +14,23 @@ from urllib.parse import quote
 
 from airflow import settings
 from airflow.dag_processing.bundles.manager import DagBundlesManager
-from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
 from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
+from airflow.providers.standard.version_compat import AIRFLOW_V_3_2_PLUS
 from airflow.sdk import timezone
 from airflow.sdk.definitions.dag import _run_task
-from airflow.serialization.serialized_objects import DagSerialization
 from airflow.utils.state import DagRunState, TaskInstanceState
 from sqlalchemy import select
+
+if AIRFLOW_V_3_2_PLUS:
+    from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
+    from airflow.serialization.serialized_objects import DagSerialization as Serialization
+else:
+    from airflow.models.dagbag import BundleDagBag, sync_bag_to_db
+    from airflow.serialization.serialized_objects import SerializedDAG as Serialization
+
+_MOST_STEPS = 500
+"""More steps than a run takes that ends."""
 
 
 @cache
@@ -38,18 +47,21 @@ def api() -> Any:
 
 @cache
 def dags() -> Mapping[str, Any]:
-    """Return the DAGs of the folder, which are also in the database."""
+    """Return the DAGs of all folders, which are also in the database."""
     manager = DagBundlesManager()
     with settings.Session() as session:
         manager.sync_bundles_to_db(session=session)
         session.commit()
-    (bundle,) = manager.get_all_dag_bundles()
-    bundle.initialize()
-    bag = BundleDagBag(dag_folder=bundle.path, bundle_path=bundle.path, bundle_name=bundle.name)
-    if bag.import_errors:
-        raise ImportError(str(bag.import_errors))
-    sync_bag_to_db(bag, bundle.name, bundle.version)
-    return dict(bag.dags)
+    loaded: dict[str, Any] = {}
+    for bundle in manager.get_all_dag_bundles():
+        bundle.initialize()
+        named = {"bundle_name": bundle.name} if AIRFLOW_V_3_2_PLUS else {}
+        bag = BundleDagBag(dag_folder=bundle.path, bundle_path=bundle.path, **named)
+        if bag.import_errors:
+            raise ImportError(str(bag.import_errors))
+        sync_bag_to_db(bag, bundle.name, bundle.version)
+        loaded |= bag.dags
+    return loaded
 
 
 class Run:
@@ -57,30 +69,35 @@ class Run:
 
     def __init__(self, dag_id: str, run_id: str) -> None:
         self.dag, self.run_id = dags()[dag_id], run_id
-        self._scheduled = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(self.dag))
-        self._path = f"/dags/{dag_id}/dagRuns/{quote(run_id)}"
+        self._scheduled = Serialization.deserialize_dag(Serialization.serialize_dag(self.dag))
+        self.path = f"/dags/{dag_id}/dagRuns/{quote(run_id)}"
 
     @classmethod
     def trigger(
         cls,
         dag_id: str,
-        run_id: str,
+        run_id: str | None = None,
         interval: tuple[datetime, datetime] | None = None,
         conf: Mapping[str, Any] | None = None,
+        *,
+        logical_date: datetime | None = None,
     ) -> Run:
-        """Make a run, for a data interval."""
+        """Make a run: by hand, of a date, or of a data interval."""
         dags()
-        body: dict[str, Any] = {"dag_run_id": run_id, "logical_date": None, "conf": dict(conf or {})}
+        body: dict[str, Any] = {"logical_date": None, "conf": dict(conf or {})}
+        if run_id is not None:
+            body["dag_run_id"] = run_id
+        if logical_date is not None:
+            body["logical_date"] = logical_date.isoformat()
         if interval is not None:
             start, end = (each.isoformat() for each in interval)
             body |= {"logical_date": start, "data_interval_start": start, "data_interval_end": end}
-        _call("POST", f"/dags/{dag_id}/dagRuns", body)
-        return cls(dag_id, run_id)
+        return cls(dag_id, call("POST", f"/dags/{dag_id}/dagRuns", body)["dag_run_id"])
 
     # What people do
 
-    def clear(self, *tasks: str, downstream: bool = False, only_failed: bool = False) -> None:
-        """Clear tasks, or all."""
+    def clear(self, *tasks: str | tuple[str, int], downstream: bool = False, only_failed: bool = False) -> None:
+        """Clear tasks, some of their indexes, or all."""
         body = {
             "dag_run_id": self.run_id,
             "dry_run": False,
@@ -88,53 +105,76 @@ class Run:
             "only_running": False,
             "include_downstream": downstream,
             "reset_dag_runs": True,
-            **({"task_ids": list(tasks)} if tasks else {}),
+            **({"task_ids": [list(task) if isinstance(task, tuple) else task for task in tasks]} if tasks else {}),
         }
-        _call("POST", f"/dags/{self.dag.dag_id}/clearTaskInstances", body)
+        call("POST", f"/dags/{self.dag.dag_id}/clearTaskInstances", body)
 
-    def mark_failed(self, task: str) -> None:
-        """Mark a task as failed."""
-        _call("PATCH", f"{self._path}/taskInstances/{task}", {"new_state": "failed"})
+    def mark(self, task: str, state: str) -> None:
+        """Mark a task as successful or failed, as its button does."""
+        call("PATCH", f"{self.path}/taskInstances/{task}", {"new_state": state})
 
     # What the scheduler does
 
+    @property
+    def state(self) -> str:
+        """Return the state of the run."""
+        return str(call("GET", self.path)["state"])
+
     def state_of(self, task: str) -> str | None:
         """Return the state of a task."""
-        state: str | None = _call("GET", f"{self._path}/taskInstances/{task}")["state"]
+        state: str | None = call("GET", f"{self.path}/taskInstances/{task}")["state"]
         return state
 
-    def finish(self) -> str:
-        """Run the tasks that are ready, one after another, until the run has ended. Return its state."""
+    def go(
+        self,
+        until: Callable[[str], bool] | None = None,
+        choose: Callable[[Sequence[Any]], Any] = lambda ready: ready[0],
+    ) -> str:
+        """Run the tasks that are ready, one after another, until the run has ended, or a task that `until` names.
+
+        Returns:
+            The state of the run.
+        """
         with settings.Session() as session:
-            of_dag = DagRun.run_id == self.run_id, DagRun.dag_id == self.dag.dag_id
-            run = session.scalars(select(DagRun).where(*of_dag)).one()
+            run = session.scalars(
+                select(DagRun).where(DagRun.run_id == self.run_id, DagRun.dag_id == self.dag.dag_id)
+            ).one()
             run.dag = self._scheduled
             if run.state == DagRunState.QUEUED:
                 run.state = DagRunState.RUNNING
                 session.commit()
-            while run.state == DagRunState.RUNNING:
+            for _ in range(_MOST_STEPS):
+                if run.state != DagRunState.RUNNING:
+                    break
                 session.expire_all()
                 ready, _ = run.update_state(session=session)
                 for each in ready:
-                    each.try_number += 1
+                    if each.state != TaskInstanceState.UP_FOR_RESCHEDULE:
+                        each.try_number += 1
                     each.state = TaskInstanceState.SCHEDULED
                     each.scheduled_dttm = timezone.utcnow()
                 session.commit()
                 of_run = TaskInstance.run_id == self.run_id, TaskInstance.dag_id == self.dag.dag_id
-                waiting = select(TaskInstance).where(*of_run, TaskInstance.state == TaskInstanceState.SCHEDULED)
-                for each in sorted(session.scalars(waiting), key=lambda each: each.task_id):
-                    _run_task(ti=each, task=self.dag.task_dict[each.task_id])
-                    session.commit()
+                scheduled = select(TaskInstance).where(*of_run, TaskInstance.state == TaskInstanceState.SCHEDULED)
+                waiting = sorted(session.scalars(scheduled), key=lambda each: (each.task_id, each.map_index))
+                if not waiting:
+                    continue
+                chosen = choose(waiting)
+                if until is not None and until(chosen.task_id):
+                    break
+                _run_task(ti=chosen, task=self.dag.task_dict[chosen.task_id], run_triggerer=True)
+                session.commit()
             return str(run.state)
 
 
-def _call(method: str, path: str, body: Any = None) -> Any:
+def call(method: str, path: str, body: Any = None) -> Any:
+    """Call Airflow's API, and return its answer. Raises RuntimeError."""
     response = api().request(method, f"/api/v2{path}", json=body)
     if not response.is_success:
         raise RuntimeError(f"{method} {path}: {response.status_code} {response.text}")
-    return response.json()
+    return response.json() if response.content else None
 
 
 if __name__ == "__main__":
     dag_id, run_id = sys.argv[1:]
-    Run(dag_id, run_id).finish()
+    Run(dag_id, run_id).go()

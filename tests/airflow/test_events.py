@@ -31,18 +31,19 @@ def run(dag_id: str, url: str | None = None) -> Any:
 
 
 def events(since: int = 0) -> list[dict[str, Any]]:
-    """Return the events of assets, oldest first."""
-    from tests.airflow.scheduler import api
-
-    answer = api().get("/api/v2/assets/events?limit=500").json()["asset_events"]
-    return [{"path": each["name"].split("/", 2)[2], **each["extra"]} for each in answer if each["id"] > since]
+    """Return the newest events of assets, oldest first."""
+    return [{"path": each["name"].split("/", 2)[2], **each["extra"]} for each in _newest() if each["id"] > since]
 
 
 def newest_event() -> int:
+    return max((each["id"] for each in _newest()), default=0)
+
+
+def _newest() -> list[dict[str, Any]]:
     from tests.airflow.scheduler import api
 
-    answer = api().get("/api/v2/assets/events?limit=500").json()["asset_events"]
-    return max((each["id"] for each in answer), default=0)
+    answer = api().get("/api/v2/assets/events?limit=100&order_by=-timestamp").json()
+    return list(reversed(answer["asset_events"]))
 
 
 def test_a_publish_has_an_event_for_the_datasets_that_it_changed(life: Any, lake_root: Path) -> None:  # noqa: F811

@@ -156,7 +156,7 @@ def test_a_failed_run_says_how_its_session_is_read(lake_root: Path) -> None:
     from lake_orch.airflow.operators import _kept
 
     session: Any = SimpleNamespace(keep_failed_for=timedelta(hours=24))
-    run: Any = SimpleNamespace(run=SimpleNamespace(session=SimpleNamespace(id="run-1")))
+    run: Any = SimpleNamespace(run=SimpleNamespace(session=SimpleNamespace(id="run-1", conflicts=False)))
     assert "`lake ls run-1:`" in _kept(run, session)
 
 
