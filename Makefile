@@ -2,7 +2,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-airflow ui ui-airflow test test-extended test-all test-unit test-clouds test-airflow stress histories interop bench lint docs .venv java
+.PHONY: help demo demo-airflow ui ui-airflow test test-extended test-all test-unit test-clouds test-airflow bench-airflow stress histories interop bench lint docs .venv java
 
 PY := .venv/bin/python
 # PYTHON=python3.14, for example, makes the environments with another Python than the first that is found.
@@ -84,6 +84,9 @@ test-clouds: .venv ## run the stores against servers of Azure (where npm is), Go
 test-airflow: $(AIRFLOW_INSTALLED) ## check the types and run the tests of Airflow in .venv-airflow-3.3, or in that of AIRFLOW=3.1
 	@! test -x $(dir $(PY_AIRFLOW))mypy || $(PY_AIRFLOW) -m mypy lake_orch/airflow
 	@exec $(PY_AIRFLOW) -m pytest --confcutdir tests/airflow -m "airflow and not stress" tests/airflow $(ARGS)
+
+bench-airflow: $(AIRFLOW_INSTALLED) ## measure what tasks of Airflow cost beside bare ones
+	@exec $(PY_AIRFLOW) -m benchmarks.airflow_tasks $(ARGS)
 
 bench: .venv ## measure against deltalake
 	@exec $(PY) -m benchmarks $(ARGS)

@@ -59,13 +59,7 @@ case "$1" in scheduler|triggerer) set -- "$@" --skip-serve-logs;; esac
 exec "{python}" -m airflow "$@"
 """
 
-_LOCAL_SETTINGS = """\
-# Workers are forks of the scheduler, and tasks are forks of workers: what is imported here is imported once.
-import lake_core.delta
-import lake_core.workspace
-import lake_orch.assets.tables.asset_format
-import pyarrow
-"""
+PRELOADED = "import lake_orch.airflow.preload\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +73,10 @@ class Process:
 class Standalone:
     """One `airflow standalone`."""
 
-    def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
-        """Start it, and wait until it answers and knows the DAGs."""
+    def __init__(
+        self, home: Path, environment: Mapping[str, str], *, dags: Path = DAGS, local_settings: str = PRELOADED
+    ) -> None:
+        """Start it."""
         self.home = home
         self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
@@ -93,7 +89,7 @@ class Standalone:
         self._command.write_text(_START.format(python=sys.executable))
         self._command.chmod(0o755)
         (home / "config").mkdir()
-        (home / "config" / "airflow_local_settings.py").write_text(_LOCAL_SETTINGS)
+        (home / "config" / "airflow_local_settings.py").write_text(local_settings)
         database = home / "airflow.db"
         with sqlite3.connect(database) as connection:
             # Writers then do not keep readers out.
@@ -102,7 +98,7 @@ class Standalone:
             **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")},
             **{f"AIRFLOW__{name}": value for name, value in SETTINGS.items()},
             "AIRFLOW_HOME": str(home),
-            "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
             "AIRFLOW__API__PORT": str(self._port),
             "AIRFLOW__API__BASE_URL": self.url,
