@@ -227,8 +227,10 @@ def tell(operator: SessionOperator, run: TaskRun, published: PublishedRun | None
     returned = (into_of(task) for task in run.session)
     files = {dataset.path for dataset in returned if dataset is not None and dataset.format == "files"}
     changes = changes_of(run, published, files)
+    # As the assets of datasets are named, whose branch a DAG file does not know either.
+    branch = DEFAULT_BRANCH if run.session.branch is None else run.branch
     for change in changes:
-        uri = asset_uri(run.connection, run.session.branch or DEFAULT_BRANCH, change.path)
+        uri = asset_uri(run.connection, branch, change.path)
         add_event(Asset(name=uri.removeprefix("lake://"), uri=uri), change, context)
         note_written(
             run.lake, run.connection, run.branch, change.path, commit, {ROWS_WRITTEN: change.extra.get("rows")}

@@ -39,6 +39,13 @@ class SessionGroup(TaskGroup):
         own = {self.own_id(name) for name in (OPEN_TASK, PUBLISH_TASK, CLOSE_TASK)}
         return [task.task_id for task in self if task.task_id not in own]
 
+    def branch_in(self, context: Any) -> str | None:
+        """Return the branch in a run, as its template is rendered there, or None for that of the connection."""
+        if self.branch is None:
+            return None
+        branch: str = context["task"].render_template(self.branch, context)
+        return branch
+
     def own_id(self, name: str) -> str:
         """Return the id of one of its own three tasks."""
         id: str = self.child_id(name)

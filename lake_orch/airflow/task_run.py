@@ -67,7 +67,8 @@ class TaskRun:
 
         `context` is that of a task which only begins, whose fields are rendered.
         """
-        return cls._of(context or get_current_context(), session, session.connection, session.branch)
+        context = context or get_current_context()
+        return cls._of(context, session, session.connection, session.branch_in(context))
 
     @classmethod
     def _of(cls, context: Any, session: SessionGroup | None, connection: str, branch: str | None) -> TaskRun:

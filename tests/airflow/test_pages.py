@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -123,6 +124,30 @@ def test_the_maintenance_of_the_page_runs(lake_root: Path) -> None:
     assert new_life("by_hand").go() == "success"
     assert new_life("lake_maintenance_lake_default").go() == "success"
     assert rows(lake_root, "tables/log") == [{"id": 1}]
+
+
+def test_runs_with_a_branch_in_their_conf_are_published_there_until_it_is_merged(lake_root: Path) -> None:
+    from example_pipelines.airflow_flights.runs import Run
+
+    lake = Lake.open(str(lake_root))
+    lake.create_branch("march")
+    before = lake.list_branches()["main"]
+    for day in (1, 2):
+        date = datetime(2026, 3, day, tzinfo=UTC)
+        assert Run.trigger("days", conf={"branch": "march"}, logical_date=date).go() == "success"
+    assert lake.list_branches()["main"] == before
+    lake.merge("march")
+    assert len(rows(lake_root, "tables/days")) == 2
+
+
+def test_events_of_another_branch_are_those_of_other_assets(lake_root: Path) -> None:
+    from example_pipelines.airflow_flights.runs import Run, call
+
+    Lake.open(str(lake_root)).create_branch("april")
+    run = Run.trigger("days", conf={"branch": "april"}, logical_date=datetime(2026, 4, 1, tzinfo=UTC))
+    run.go()
+    events = call("GET", f"/assets/events?source_dag_id=days&source_run_id={quote(run.run_id)}")["asset_events"]
+    assert [event["uri"] for event in events] == ["lake://lake_default/april/tables/days"]
 
 
 @pytest.mark.timeout(600)
