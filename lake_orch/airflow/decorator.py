@@ -11,7 +11,7 @@ from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_d
 from airflow.sdk.definitions.asset import AssetAlias
 
 from lake_orch.airflow.dataset import DataInterval, LakeDataset, into_of
-from lake_orch.airflow.links import CommitLink, SessionLink
+from lake_orch.airflow.links import LINKS
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -22,7 +22,7 @@ class LakeDecoratedOperator(DecoratedOperator, PythonOperator):
 
     template_fields: Sequence[str] = (*PythonOperator.template_fields, "slice")
     custom_operator_name: ClassVar[str] = "@task.lake"
-    operator_extra_links = (CommitLink(), SessionLink())
+    operator_extra_links = LINKS
     op_args: Collection[Any]
     op_kwargs: Mapping[str, Any]
 

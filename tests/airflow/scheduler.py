@@ -142,6 +142,12 @@ class Life:
             "value"
         ]
 
+    def links(self, task: str, map_index: int = -1) -> dict[str, str | None]:
+        """Return where the links of a task instance lead, by their names."""
+        path = f"{self._path}/taskInstances/{task}/links?map_index={map_index}"
+        links: dict[str, str | None] = self._call("GET", path)["extra_links"]
+        return links
+
     def go(
         self,
         until: Callable[[str], bool] | None = None,
