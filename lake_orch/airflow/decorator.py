@@ -11,7 +11,8 @@ from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_d
 from airflow.sdk.definitions.asset import AssetAlias
 
 from lake_orch.airflow.dataset import DataInterval, LakeDataset, into_of
-from lake_orch.airflow.links import CommitLink, SessionLink
+from lake_orch.airflow.links import LINKS
+from lake_orch.airflow.session_group import session_around
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -22,7 +23,7 @@ class LakeDecoratedOperator(DecoratedOperator, PythonOperator):
 
     template_fields: Sequence[str] = (*PythonOperator.template_fields, "slice")
     custom_operator_name: ClassVar[str] = "@task.lake"
-    operator_extra_links = (CommitLink(), SessionLink())
+    operator_extra_links = LINKS
     op_args: Collection[Any]
     op_kwargs: Mapping[str, Any]
 
@@ -50,8 +51,6 @@ class LakeDecoratedOperator(DecoratedOperator, PythonOperator):
             keys: The columns by which rows match, for the mode `merge` of a table.
             kwargs: Options of the operator.
         """
-        if into is not None and "outlets" not in kwargs:
-            kwargs["outlets"] = [AssetAlias(alias_of(into))]
         super().__init__(
             kwargs_to_upstream={"python_callable": python_callable, "op_args": op_args, "op_kwargs": op_kwargs},
             python_callable=python_callable,
@@ -60,6 +59,9 @@ class LakeDecoratedOperator(DecoratedOperator, PythonOperator):
             **kwargs,
         )
         self.into, self.slice, self.mode, self.keys = into, slice, mode, keys
+        # In a session, `publish` has the events. The graph of assets would show an alias that never has any.
+        if into is not None and "outlets" not in kwargs and session_around(self.task_group) is None:
+            self.outlets = [AssetAlias(alias_of(into))]
         # A mapped task without any instances gives no references, so what it returns into is taken from the DAG.
         self._returned = {
             name: dataset

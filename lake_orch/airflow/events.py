@@ -29,12 +29,10 @@ class Change:
     """What the event says: the commit, the branch, the session, the version and the rows."""
 
 
-def changes_of(run: TaskRun, published: PublishedRun, files: Collection[str]) -> Sequence[Change]:
-    """Return what the publish of a run changed. Empty if it found nothing to change."""
+def published_commit(run: TaskRun, published: PublishedRun) -> Commit | None:
+    """Return the commit of a publish, or None if it found nothing to change."""
     commit = run.lake.log(published.published.commit, limit=1)[0]
-    if commit.metadata.get("session") != published.published.session:
-        return []
-    return changes_of_commit(run.lake, commit, run.branch, files)
+    return commit if commit.metadata.get("session") == published.published.session else None
 
 
 def changes_of_commit(lake: Lake, commit: Commit, branch: str, files: Collection[str]) -> Sequence[Change]:

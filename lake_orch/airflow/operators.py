@@ -14,7 +14,7 @@ from airflow.sdk.definitions.asset import Asset, AssetAlias
 from lake_orch.airflow.asset_uri import asset_uri
 from lake_orch.airflow.dataset import into_of
 from lake_orch.airflow.hook import DEFAULT_BRANCH
-from lake_orch.airflow.links import CommitLink, SessionLink
+from lake_orch.airflow.links import LINKS, set_links
 from lake_orch.airflow.session_group import CLOSE_TASK, OPEN_TASK, PUBLISH_TASK, SessionGroup, session_of
 
 if TYPE_CHECKING:
@@ -34,14 +34,13 @@ _AGAIN: Final[dict[str, Any]] = {"retries": 3, "retry_delay": timedelta(seconds=
 class SessionOperator(BaseOperator):
     """The base class of the three tasks that a session adds."""
 
-    operator_extra_links = (CommitLink(), SessionLink())
+    operator_extra_links = LINKS
     ui_color = "#e8f0fe"
 
-    def link(self, run: TaskRun, commit: str | None = None) -> None:
-        """Link the task to its session and its commit."""
+    def link_session(self, run: TaskRun) -> None:
+        """Link the task to the session of its run, if there is one by now."""
         record = run.run.session
-        self.session_link = None if record is None else f"{run.lake.url}#session={record.id}"
-        self.commit_link = None if commit is None else f"{run.lake.url}#commit={commit}"
+        set_links(self, run.lake, None if record is None else record.id)
 
 
 class OpenOperator(SessionOperator):
@@ -56,7 +55,7 @@ class OpenOperator(SessionOperator):
         with without_retry():
             run = TaskRun.of_session(session)
             opened = run.run.open()
-        self.link(run)
+        set_links(self, run.lake, opened.id)
         self.log.info("session %s is open on %s of %s", opened.id, run.branch, run.lake.url)
         return opened.id
 
@@ -78,6 +77,7 @@ class PublishOperator(SessionOperator):
         session, ti = _session(context), context["ti"]
         with without_retry():
             run = TaskRun.of_session(session)
+            self.link_session(run)
             published = _publish(run, session)
         outcome_of_publish = tell(self, run, published, context)
         ti.xcom_push(key=PUBLISHED_KEY, value=outcome_of_publish)
@@ -103,6 +103,7 @@ class CloseOperator(SessionOperator):
         publish_id = session.own_id(PUBLISH_TASK)
         with without_retry():
             run = TaskRun.of_session(session)
+            self.link_session(run)
             outcome_of_publish = ti.xcom_pull(task_ids=[publish_id], key=PUBLISHED_KEY)[0]
             state = TaskInstanceStates(ti, [publish_id]).states().get((publish_id, -1))
             has_published = outcome_of_publish is not None and state in ("success", "skipped")
@@ -115,7 +116,6 @@ class CloseOperator(SessionOperator):
                     tell(self, run, published, context)
             reason = f"{publish_id} is {state or 'not run'}"
             outcome = run.run.close(reason, keep=session.keep_failed_for)
-        self.link(run)
         if outcome == "published" and not has_published:
             raise AirflowFailException(f"what was written is published, but {reason}: clear it to finish the run")
         if outcome == "unpublished" or not has_published:
@@ -215,29 +215,28 @@ def _publish(run: TaskRun, session: SessionGroup) -> PublishedRun | None:
 
 def tell(operator: SessionOperator, run: TaskRun, published: PublishedRun | None, context: Context) -> dict[str, Any]:
     """Say what a publish did: in the log, by links, and by an event for each dataset that it changed."""
-    from lake_orch.airflow.events import add_event, changes_of
+    from lake_orch.airflow.events import add_event, changes_of_commit, published_commit
     from lake_orch.airflow.lineage import note_written
     from lake_pipes.metadata import ROWS_WRITTEN
 
     if published is None:
         return {"commit": None, "branch": run.branch, "session": None, "datasets": {}}
-    commit = published.published.commit
-    operator.link(run, commit)
+    commit = published_commit(run, published)
+    set_links(operator, run.lake, published.published.session, commit)
     assert run.session is not None
     returned = (into_of(task) for task in run.session)
     files = {dataset.path for dataset in returned if dataset is not None and dataset.format == "files"}
-    changes = changes_of(run, published, files)
+    changes = [] if commit is None else changes_of_commit(run.lake, commit, run.branch, files)
     # As the assets of datasets are named, whose branch a DAG file does not know either.
     branch = DEFAULT_BRANCH if run.session.branch is None else run.branch
     for change in changes:
         uri = asset_uri(run.connection, branch, change.path)
         add_event(Asset(name=uri.removeprefix("lake://"), uri=uri), change, context)
-        note_written(
-            run.lake, run.connection, run.branch, change.path, commit, {ROWS_WRITTEN: change.extra.get("rows")}
-        )
-    if changes:
+        rows = {ROWS_WRITTEN: change.extra.get("rows")}
+        note_written(run.lake, run.connection, run.branch, change.path, change.extra["commit"], rows)
+    if commit is not None and changes:
         shown = ", ".join(change.path for change in changes[:10])
-        operator.log.info("published commit %s on %s: %s", commit[:12], run.branch, shown)
+        operator.log.info("published commit %s on %s: %s", commit.id[:12], run.branch, shown)
     if published.left_out:
         names = [run.run.states.name(task) for task in published.left_out]
         operator.log.warning("left out, as they did not end or do not count: %s", ", ".join(names))
@@ -247,7 +246,7 @@ def tell(operator: SessionOperator, run: TaskRun, published: PublishedRun | None
     if published.stayed:
         operator.log.warning("others have rewritten what was replaced, so it stays: %s", ", ".join(published.stayed))
     return {
-        "commit": commit,
+        "commit": published.published.commit,
         "branch": run.branch,
         "session": published.published.session,
         "datasets": {change.path: change.extra.get("version") for change in changes},

@@ -39,5 +39,5 @@ def get_provider_info() -> dict[str, object]:
                 "to_openlineage_converter": "lake_orch.airflow.lineage.openlineage_dataset",
             }
         ],
-        "extra-links": ["lake_orch.airflow.links.CommitLink", "lake_orch.airflow.links.SessionLink"],
+        "extra-links": [f"lake_orch.airflow.links.{name}" for name in ("CommitLink", "CompareLink", "SessionLink")],
     }

@@ -54,7 +54,11 @@ class SessionGroup(TaskGroup):
 
 def session_of(context: Any) -> SessionGroup | None:
     """Return the session of the task that is running, or None if it is in none."""
-    group = context["dag"].get_task(context["ti"].task_id).task_group
+    return session_around(context["dag"].get_task(context["ti"].task_id).task_group)
+
+
+def session_around(group: TaskGroup | None) -> SessionGroup | None:
+    """Return the session that a group of tasks is or is in, or None if it is in none."""
     while group is not None:
         if isinstance(group, SessionGroup):
             return group

@@ -14,8 +14,9 @@ from airflow.sdk import get_current_context
 
 from lake_orch.airflow.arguments import reference
 from lake_orch.airflow.dataset import DataInterval, LakeDataset
-from lake_orch.airflow.events import add_event, changes_of
+from lake_orch.airflow.events import add_event, changes_of_commit, published_commit
 from lake_orch.airflow.lineage import note_written
+from lake_orch.airflow.links import set_links
 from lake_orch.airflow.task_run import TaskRun
 from lake_orch.assets.asset_format import AssetFormat, AssetOutput, AssetWrite, asset_format
 from lake_orch.assets.owner import Owner
@@ -81,16 +82,20 @@ class LakeWrite:
         if published is None:
             _log.info("%s: %s", self.output.subject, written.summary)
             session = self.workspace.receipt.session if self.workspace.receipt else None
+            set_links(self.run.ti.task, self.run.lake, session)
             self._note(session, written.metadata)
             return reference(self.dataset, session, None, rows)
-        commit = published.published.commit
-        self._note(commit, written.metadata)
-        _log.info("%s: published with commit %s of %s", self.output.subject, commit[:12], self.run.branch)
+        session, head = published.published.session, published.published.commit
+        _log.info("%s: published with commit %s of %s", self.output.subject, head[:12], self.run.branch)
+        commit = published_commit(self.run, published)
+        set_links(self.run.ti.task, self.run.lake, session, commit)
+        self._note(head, written.metadata)
         files = [self.dataset.path] if self.dataset.format == "files" else []
-        for change in changes_of(self.run, published, files):
+        changes = [] if commit is None else changes_of_commit(self.run.lake, commit, self.run.branch, files)
+        for change in changes:
             if change.path == self.dataset.path:
                 add_event(self.dataset.asset, change, get_current_context())
-        return reference(self.dataset, published.published.session, commit, rows)
+        return reference(self.dataset, session, head, rows)
 
     def _note(self, version: str | None, metadata: Mapping[str, Any]) -> None:
         note_written(self.run.lake, self.dataset.connection, self.run.branch, self.dataset.path, version, metadata)

@@ -6,15 +6,22 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.airflow.pages import dags_of_pages
 
+if TYPE_CHECKING:
+    from tests.airflow.standalone import Standalone
+
 collect_ignore_glob = [] if find_spec("airflow") else ["*.py"]
+if not find_spec("playwright"):  # as beside the oldest Airflow, which no test looks at in a browser
+    collect_ignore_glob.append("test_browser.py")
 
 DAGS = Path(__file__).parent / "dags"
 FLIGHTS = Path(__file__).parents[2] / "example_pipelines" / "airflow_flights" / "dags"
@@ -62,11 +69,32 @@ def lake_root(airflow_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return root
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs the newest Airflow. Nothing may import Airflow yet: it has no home here.
+@pytest.fixture(scope="session")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """Start the processes of Airflow, with a lake for each scene."""
+    from lake_core import Lake
+    from tests.airflow.scenes import FOLLOWED, SCENES, connection_of, root_of
+    from tests.airflow.standalone import Standalone, connection
 
-    The items are those of the whole run, which may be one without Airflow.
+    home = tmp_path_factory.mktemp("standalone")
+    for scene in SCENES:
+        Lake.create(str(root_of(home, scene)))
+    connections = {f"AIRFLOW_CONN_{connection_of(scene).upper()}": connection(root_of(home, scene)) for scene in SCENES}
+    airflow = Standalone(home, {"LAKE_TEST_HOME": str(home), **connections})
+    try:
+        airflow.wait_until_up([*SCENES, *FOLLOWED.values()])
+        yield airflow
+    finally:
+        airflow.stop()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what needs the newest Airflow, and end with what needs its processes: nothing else runs beside them.
+
+    Nothing may import Airflow yet: it has no home here. The items are those of the whole run, which may be one without
+    Airflow.
     """
+    items.sort(key=lambda item: "airflow" in getattr(item, "fixturenames", ()))
     newest = [item for item in items if item.get_closest_marker("newest")]
     if newest and tuple(map(int, version("apache-airflow").split(".")[:2])) < (3, 2):
         config.hook.pytest_deselected(items=newest)

@@ -25,8 +25,12 @@ SCENES = (
     "backfilled",
     "scheduler_killed",
     "stressed",
+    "shown",
 )
 """The ids of the DAGs."""
+
+FOLLOWED = {scene: f"after_{scene}" for scene in ("happy", "shown")}
+"""The DAGs that an event of the totals of a scene starts."""
 
 WRITERS = {"day": "days", "line": "lines", "more": "lines", "total": "totals"}
 """The tables of the tasks that write."""

@@ -44,3 +44,10 @@ class Life(Run):
     def xcom(self, task: str) -> Any:
         """Return what a task returned."""
         return call("GET", f"{self.path}/taskInstances/{task}/xcomEntries/return_value?deserialize=true")["value"]
+
+    def links(self, task: str, map_index: int = -1) -> dict[str, str | None]:
+        """Return where the links of a task instance lead, by their names."""
+        links: dict[str, str | None] = call("GET", f"{self.path}/taskInstances/{task}/links?map_index={map_index}")[
+            "extra_links"
+        ]
+        return links

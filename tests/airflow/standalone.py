@@ -35,6 +35,7 @@ SETTINGS = {
     "CORE__LOAD_EXAMPLES": "False",
     "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
     "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+    "CORE__TEST_CONNECTION": "Enabled",
     "API__HOST": "127.0.0.1",
     "API_AUTH__JWT_SECRET": "a secret of the tests, which is as long as a secret of its kind has to be",
     "LOGGING__LOGGING_LEVEL": "WARNING",

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -79,6 +80,52 @@ def test_a_task_without_a_session_replaces_its_rows_when_it_is_cleared(lake_root
     assert alone.go() == "success"
     again = Lake.open(str(lake_root)).delta("tables/own").to_arrow()["n"].to_pylist()
     assert (len(again), set(again) & set(first)) == (2, set())
+
+
+def targets(links: dict[str, str | None]) -> dict[str, str]:
+    """Return what is to be looked for in a lake, by the names of the links that have something."""
+    return {name: link.rpartition("#")[2].partition("=")[2] for name, link in links.items() if link}
+
+
+def test_a_publish_links_to_its_commit_and_to_what_that_changed(life: Any, lake_root: Path) -> None:  # noqa: F811
+    life.go()
+    after, before = Lake.open(str(lake_root)).log(limit=2)
+    links = targets(life.links("session.publish"))
+    assert (links["Commit"], links["Comparison"]) == (after.id, f"{before.id}..{after.id}")
+
+
+def test_a_link_leads_to_the_page_of_its_task_and_names_the_lake(life: Any, lake_root: Path) -> None:  # noqa: F811
+    life.go()
+    page, _, target = str(life.links("session.line", 1)["Session"]).partition("#")
+    assert page == f"dags/lives/runs/{quote(life.run_id, safe='')}/tasks/session.line/mapped/1/details"
+    assert target.startswith(f"{Lake.open(str(lake_root)).url}#session=")
+
+
+def test_a_task_of_a_session_links_to_the_session_alone(life: Any, lake_root: Path) -> None:  # noqa: F811
+    life.go()
+    (commit,) = Lake.open(str(lake_root)).log(limit=1)
+    assert targets(life.links("session.day")) == {"Session": commit.metadata["session"]}
+
+
+def test_a_publish_that_fails_links_to_the_session_alone(life: Any, lake_root: Path) -> None:  # noqa: F811
+    life.go(until=lambda task: task == "session.publish")
+    with Lake.open(str(lake_root)).session() as session:
+        session.create_delta("tables/own", pa.schema([("other", pa.string())]))
+    life.go()
+    assert set(targets(life.links("session.publish"))) == {"Session"}
+
+
+def test_a_close_that_publishes_links_to_the_commit(life: Any, lake_root: Path) -> None:  # noqa: F811
+    life.go()
+    life.clear("session.day")
+    life.go()
+    assert targets(life.links("session.close"))["Commit"] == Lake.open(str(lake_root)).list_branches()["main"]
+
+
+def test_a_task_that_publishes_by_itself_links_to_its_commit(lake_root: Path) -> None:
+    alone = run("alone")
+    alone.go()
+    assert targets(alone.links("one"))["Commit"] == Lake.open(str(lake_root)).list_branches()["main"]
 
 
 def test_a_watcher_tells_the_commits_of_others(lake_root: Path) -> None:

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from lake_core import Lake
-from tests.airflow.scenes import ROWS, SCENES, WRITERS, Hold, connection_of, root_of, tell
-from tests.airflow.standalone import DEADLINE, Process, Run, Standalone, connection, is_alive, kill, until
+from tests.airflow.scenes import FOLLOWED, ROWS, WRITERS, Hold, connection_of, root_of, tell
+from tests.airflow.standalone import DEADLINE, Process, Run, Standalone, is_alive, kill, until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.newest, pytest.mark.timeout(1200)]
 
@@ -27,20 +27,6 @@ DAY = datetime(2026, 1, 2, tzinfo=UTC)
 
 Row = tuple[str, str, str, str, int]
 """A row: its table, and the run, the task and the try that wrote it, and its number."""
-
-
-@pytest.fixture(scope="module")
-def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    home = tmp_path_factory.mktemp("standalone")
-    for scene in SCENES:
-        Lake.create(str(root_of(home, scene)))
-    connections = {f"AIRFLOW_CONN_{connection_of(scene).upper()}": connection(root_of(home, scene)) for scene in SCENES}
-    airflow = Standalone(home, {"LAKE_TEST_HOME": str(home), **connections})
-    try:
-        airflow.wait_until_up([*SCENES, "after_totals"])
-        yield airflow
-    finally:
-        airflow.stop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,14 +363,14 @@ def test_a_run_publishes_one_commit_and_gives_an_event_for_each_dataset_that_it_
     assert scene.is_published(run)
     assert scene.commits() == 1
     assert scene.airflow.events(scene.name, run.run_id) == events(scene, "days", "lines", "totals")
-    (after,) = until(lambda: scene.airflow.runs("after_totals"), "the DAG that its asset starts", DEADLINE)
+    (after,) = until(lambda: scene.airflow.runs(FOLLOWED[scene.name]), "the DAG that its asset starts", DEADLINE)
     assert after.end() == "success"
 
     tell(scene.home, scene.name, "total", "nothing")
     other = scene.airflow.run(scene.name, DAY + timedelta(days=1))
     assert other.end() == "success"
     assert scene.airflow.events(scene.name, other.run_id) == events(scene, "days", "lines")
-    assert len(scene.airflow.runs("after_totals")) == 1
+    assert len(scene.airflow.runs(FOLLOWED[scene.name])) == 1
 
 
 def events(scene: Scene, *tables: str) -> Counter[str]:

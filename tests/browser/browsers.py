@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Playwright
+import pytest
+from playwright.sync_api import Page, Playwright, expect, sync_playwright
+
+SECONDS = 60
+"""How late a busy machine may answer."""
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PATHS = (
@@ -34,3 +40,18 @@ def find_browser(playwright: Playwright | None = None) -> str | None:
     if installed is None and playwright is not None and Path(playwright.chromium.executable_path).exists():
         return playwright.chromium.executable_path
     return installed
+
+
+@contextmanager
+def open_page() -> Iterator[Page]:
+    """Open a page in a browser. Where there is none, skip the test."""
+    expect.set_options(timeout=SECONDS * 1000)
+    with sync_playwright() as playwright:
+        path = find_browser(playwright)
+        if path is None:
+            pytest.skip(NO_BROWSER)
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 1600, "height": 1000})
+        page.set_default_timeout(SECONDS * 1000)
+        yield page
+        browser.close()

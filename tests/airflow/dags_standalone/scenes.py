@@ -12,7 +12,7 @@ import pyarrow as pa
 from airflow.sdk import dag, get_current_context, task
 
 from lake_orch.airflow import LakeTable, lake_session, operators
-from tests.airflow.scenes import ROWS, SCENES, connection_of, hold, told
+from tests.airflow.scenes import FOLLOWED, ROWS, SCENES, connection_of, hold, told
 
 
 def table(scene: str, name: str) -> LakeTable:
@@ -105,13 +105,16 @@ def make(scene: str) -> None:
     write()
 
 
-@dag(schedule=[table("happy", "totals").asset], start_date=datetime(2026, 1, 1), catchup=False)
-def after_totals() -> None:
-    @task
-    def look() -> None:
-        pass
+def follow(scene: str, dag_id: str) -> None:
+    @dag(dag_id=dag_id, schedule=[table(scene, "totals").asset], start_date=datetime(2026, 1, 1), catchup=False)
+    def after_totals() -> None:
+        @task
+        def look() -> None:
+            pass
 
-    look()
+        look()
+
+    after_totals()
 
 
 tell = operators.tell
@@ -132,4 +135,5 @@ operators.tell = tell_later
 operators.CloseOperator.pre_execute = close_later
 for scene in SCENES:
     make(scene)
-after_totals()
+for scene, dag_id in FOLLOWED.items():
+    follow(scene, dag_id)
