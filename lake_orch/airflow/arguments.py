@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import unwrap
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -53,6 +54,7 @@ def _annotation(function: Callable[..., Any], name: str) -> object:
 
     Others may name what is imported only in the function, so only this one is looked up. Raises InvalidDefinition.
     """
+    function = unwrap(function)
     annotation = function.__annotations__.get(name)
     if not isinstance(annotation, str):
         return annotation

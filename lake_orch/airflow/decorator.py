@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.standard.operators.python import PythonOperator
@@ -24,6 +26,7 @@ class LakeDecoratedOperator(DecoratedOperator, PythonOperator):
     template_fields: Sequence[str] = (*PythonOperator.template_fields, "slice")
     custom_operator_name: ClassVar[str] = "@task.lake"
     operator_extra_links = LINKS
+    python_callable: Callable[..., Any]
     op_args: Collection[Any]
     op_kwargs: Mapping[str, Any]
 
@@ -69,6 +72,11 @@ class LakeDecoratedOperator(DecoratedOperator, PythonOperator):
             if (dataset := into_of(getattr(value, "operator", None))) is not None
         }
 
+    @property
+    def is_async(self) -> bool:
+        """Return False: what a coroutine returns is awaited, and written as what any function returns."""
+        return False
+
     def execute(self, context: Context) -> Any:
         """Load the arguments, call the function, and write what it returns."""
         from lake_orch.airflow.errors import without_retry
@@ -80,6 +88,7 @@ class LakeDecoratedOperator(DecoratedOperator, PythonOperator):
         """Call the function with its arguments, and return a reference to what was written."""
         from lake_orch.airflow.writing import LakeWrite
 
+        self.python_callable = _awaited(self.python_callable, yields=self.into is not None)
         if self.into is None:
             self._load()
             return super().execute_callable()
@@ -99,12 +108,32 @@ class LakeDecoratedOperator(DecoratedOperator, PythonOperator):
         from lake_orch.airflow.arguments import loaded_arguments
 
         bound = self._bound()
+        for name, parameter in bound.signature.parameters.items():
+            if name not in bound.arguments and isinstance(parameter.default, LakeDataset):
+                bound.arguments[name] = parameter.default
         for name, dataset in self._returned.items():
             value = bound.arguments.get(name)
             if isinstance(value, Sequence) and not len(value):
                 bound.arguments[name] = dataset
         bound.arguments = loaded_arguments(self.python_callable, bound.arguments)
         self.op_args, self.op_kwargs = bound.args, bound.kwargs
+
+
+def _awaited(function: Callable[..., Any], *, yields: bool) -> Callable[..., Any]:
+    """Return a function that awaits what a coroutine returns.
+
+    With `yields`, it returns the values that a function yields, as batches to write: Airflow would take them for
+    messages to the supervisor.
+    """
+    if not inspect.iscoroutinefunction(function) and not (yields and inspect.isgeneratorfunction(function)):
+        return function
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        value = function(*args, **kwargs)
+        return asyncio.run(value) if inspect.iscoroutine(value) else value
+
+    return call
 
 
 def alias_of(dataset: LakeDataset) -> str:

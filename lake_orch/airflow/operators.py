@@ -1,34 +1,29 @@
-"""The tasks that a session adds to its group: `open`, `publish` and `close`, and its checks."""
+"""The tasks that a session adds to its group: `open`, `publish` and `close`."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
-from airflow.sdk import BaseOperator, TriggerRule
-from airflow.sdk.definitions.asset import Asset, AssetAlias
+from airflow.providers.standard.utils.skipmixin import XCOM_SKIPMIXIN_KEY, XCOM_SKIPMIXIN_SKIPPED, SkipMixin
+from airflow.sdk import BaseOperator
+from airflow.sdk.definitions.asset import Asset
 
 from lake_orch.airflow.asset_uri import asset_uri
 from lake_orch.airflow.dataset import into_of
 from lake_orch.airflow.hook import DEFAULT_BRANCH
 from lake_orch.airflow.links import LINKS, set_links
-from lake_orch.airflow.session_group import CLOSE_TASK, OPEN_TASK, PUBLISH_TASK, SessionGroup, session_of
+from lake_orch.airflow.session_group import CLOSE_TASK, PUBLISH_TASK, SessionGroup, session_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from lake_orch.airflow.dataset import LakeDataset
     from lake_orch.airflow.task_run import TaskRun
     from lake_orch.runs.run import PublishedRun
 
 PUBLISHED_KEY = "lake_published"
 """The key of the XCom in which `publish` says what it did."""
-
-_AGAIN: Final[dict[str, Any]] = {"retries": 3, "retry_delay": timedelta(seconds=10)}
-"""How often the tasks of a session that end it are tried again."""
 
 
 class SessionOperator(BaseOperator):
@@ -43,15 +38,23 @@ class SessionOperator(BaseOperator):
         set_links(self, run.lake, None if record is None else record.id)
 
 
-class OpenOperator(SessionOperator):
-    """Opens the session of a run, or resumes it, or opens its next generation after it was published."""
+class OpenOperator(SessionOperator, SkipMixin):
+    """Opens the session of a run, or resumes it, or opens its next generation after it was published.
+
+    It runs where a task above the group was skipped, too: a task of the group with a trigger rule of its own may write
+    nevertheless, and then has to be published. The tasks that follow `open` are skipped then, as without it.
+    """
 
     def execute(self, context: Context) -> str:
         """Open the session, and return its id."""
         from lake_orch.airflow.errors import without_retry
         from lake_orch.airflow.task_run import TaskRun
+        from lake_orch.airflow.task_states import TaskInstanceStates
 
-        session = _session(context)
+        session, ti = _session(context), context["ti"]
+        if "skipped" in TaskInstanceStates(ti, self.upstream_task_ids).states().values():
+            own = (session.own_id(PUBLISH_TASK), session.own_id(CLOSE_TASK))
+            self.skip(ti, [task for task in self.get_direct_relatives() if task.task_id not in own])
         with without_retry():
             run = TaskRun.of_session(session)
             opened = run.run.open()
@@ -116,6 +119,11 @@ class CloseOperator(SessionOperator):
                     tell(self, run, published, context)
             reason = f"{publish_id} is {state or 'not run'}"
             outcome = run.run.close(reason, keep=session.keep_failed_for)
+        skipping = _skipping(ti, session, publish_id) if state == "skipped" and not has_published else []
+        if skipping and outcome == "nothing" and not unfinished:
+            return outcome
+        if skipping:
+            reason = f"{skipping[0]} has skipped all that follows it ({publish_id}, too), whatever their trigger rules"
         if outcome == "published" and not has_published:
             raise AirflowFailException(f"what was written is published, but {reason}: clear it to finish the run")
         if outcome == "unpublished" or not has_published:
@@ -125,75 +133,11 @@ class CloseOperator(SessionOperator):
         return outcome
 
 
-class LakeCheckOperator(BaseOperator):
-    """Checks what is staged in a session, before it is published."""
-
-    shallow_copy_attrs = ("python_callable",)
-
-    def __init__(
-        self,
-        *,
-        python_callable: Callable[..., Any],
-        datasets: Sequence[LakeDataset],
-        blocking: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.python_callable, self.datasets, self.blocking = python_callable, list(datasets), blocking
-
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Call the check, and return whether it passed.
-
-        Raises:
-            AirflowFailException: A blocking check has failed. Nothing is published.
-        """
-        from lake_orch.airflow.arguments import loaded_arguments
-
-        names = list(inspect.signature(self.python_callable).parameters)[: len(self.datasets)]
-        arguments = loaded_arguments(self.python_callable, dict(zip(names, self.datasets, strict=True)))
-        try:
-            passed, reason = self.python_callable(**arguments) is not False, "it returned False"
-        except Exception as error:
-            passed, reason = False, f"{type(error).__name__}: {error}"
-        if passed:
-            return {"passed": True}
-        checked = ", ".join(dataset.path for dataset in self.datasets)
-        if self.blocking:
-            raise AirflowFailException(f"{checked} did not pass ({reason}): nothing is published")
-        self.log.warning("%s did not pass (%s). The check does not block: the run is published", checked, reason)
-        return {"passed": False, "reason": reason}
-
-
-def wire(session: SessionGroup) -> None:
-    """Add the three tasks to a group, around its others."""
-    work = list(session)
-    if not work:
-        raise ValueError(f"the session {session.group_id!r} has no tasks: make them in its block")
-    ids = {task.task_id for task in work}
-    for check in (task for task in work if isinstance(task, LakeCheckOperator)):
-        for task in work:
-            if into_of(task) in check.datasets and task is not check:
-                task.set_downstream(check)
-    alias = AssetAlias(f"{session.dag.dag_id}.{session.group_id}")
-    open_task = OpenOperator(task_id=OPEN_TASK)
-    # Their own errors are final. They are tried again if their processes die, perhaps after the commit: without that, a
-    # run whose rows are published would be red.
-    chosen = {**(session.dag.default_args or {}), **(session.default_args or {})}
-    publish = PublishOperator(
-        task_id=PUBLISH_TASK,
-        trigger_rule=TriggerRule.NONE_FAILED,
-        outlets=[alias],
-        **({} if "retries" in chosen else _AGAIN),
-    )
-    close = CloseOperator(task_id=CLOSE_TASK, outlets=[alias], **_AGAIN)
-    for task in work:
-        # Airflow lets nothing but `all_success` follow a setup. Tasks with another rule open the session themselves.
-        if not task.upstream_task_ids & ids and task.trigger_rule == TriggerRule.ALL_SUCCESS:
-            open_task.set_downstream(task)
-        if not task.downstream_task_ids & ids:
-            task.set_downstream(publish)
-    publish.set_downstream(close)
-    close.as_teardown(setups=[open_task], on_failure_fail_dagrun=True)
+def _skipping(ti: Any, session: SessionGroup, task_id: str) -> Sequence[str]:
+    """Return the tasks of a group that have skipped a task by themselves, whatever its trigger rule is."""
+    ids = sorted(session.work_ids())
+    told = ((id, each) for id in ids for each in ti.xcom_pull(task_ids=[id], key=XCOM_SKIPMIXIN_KEY))
+    return [id for id, each in told if each is not None and task_id in each.get(XCOM_SKIPMIXIN_SKIPPED, ())]
 
 
 def _publish(run: TaskRun, session: SessionGroup) -> PublishedRun | None:

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
+from lake_orch.airflow.checks import LakeCheckOperator
 from lake_orch.airflow.handover import HandedOver
 from lake_orch.airflow.hook import DEFAULT_CONNECTION
-from lake_orch.airflow.operators import LakeCheckOperator, wire
 from lake_orch.airflow.session_group import OnAlone, SessionGroup
+from lake_orch.airflow.wiring import check_place, wire
 from lake_orch.airflow.work import SessionWork
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class LakeSession(SessionGroup):
         return decorate
 
     def __enter__(self) -> Self:
+        check_place(self)
         super().__enter__()
         return self
 

@@ -1,0 +1,101 @@
+"""The order of the tasks of a session: `open` before all others, checks after what they check, `publish`, `close`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.providers.standard.utils.skipmixin import SkipMixin
+from airflow.sdk import TriggerRule
+from airflow.sdk.definitions.asset import AssetAlias
+from airflow.sdk.definitions.taskgroup import MappedTaskGroup
+
+from lake_orch.airflow.checks import LakeCheckOperator
+from lake_orch.airflow.dataset import into_of
+from lake_orch.airflow.operators import CloseOperator, OpenOperator, PublishOperator
+from lake_orch.airflow.session_group import CLOSE_TASK, OPEN_TASK, PUBLISH_TASK
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_orch.airflow.session_group import SessionGroup
+
+_AGAIN: Final[dict[str, Any]] = {"retries": 3, "retry_delay": timedelta(seconds=10)}
+"""How often the tasks of a session that end it are tried again."""
+_WAITS_FOR_ALL: Final = (TriggerRule.ALL_SUCCESS, TriggerRule.NONE_FAILED, TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
+"""The trigger rules of tasks that do not end well while a task above them has failed or is yet to run."""
+
+
+def check_place(session: SessionGroup) -> None:
+    """Raise ValueError if a group cannot be a session where it is."""
+    group = session.parent_group
+    while group is not None:
+        if isinstance(group, MappedTaskGroup):
+            raise ValueError(
+                f"the session {session.group_id!r} is in the mapped task group {group.group_id!r}: a session is one "
+                "for all indexes, so put the mapped group into the session"
+            )
+        group = group.parent_group
+
+
+def wire(session: SessionGroup) -> None:
+    """Add the three tasks to a group, around its others."""
+    work = list(session)
+    if not work:
+        raise ValueError(f"the session {session.group_id!r} has no tasks: make them in its block")
+    ids = {task.task_id for task in work}
+    for check in (task for task in work if isinstance(task, LakeCheckOperator)):
+        _follow_writers(check, work)
+        if not check.upstream_task_ids & ids:
+            check.trigger_rule = TriggerRule.ALL_SUCCESS  # as of all that `open` is to precede
+    alias = AssetAlias(f"{session.dag.dag_id}.{session.group_id}")
+    # It runs where all above it was skipped: a task with a rule of its own may write nevertheless.
+    open_task = OpenOperator(task_id=OPEN_TASK, trigger_rule=TriggerRule.NONE_FAILED)
+    # Their own errors are final. They are tried again if their processes die, perhaps after the commit: without that, a
+    # run whose rows are published would be red.
+    chosen = {**(session.dag.default_args or {}), **(session.default_args or {})}
+    publish = PublishOperator(
+        task_id=PUBLISH_TASK,
+        trigger_rule=TriggerRule.NONE_FAILED,
+        outlets=[alias],
+        **({} if "retries" in chosen else _AGAIN),
+    )
+    close = CloseOperator(task_id=CLOSE_TASK, outlets=[alias], **_AGAIN)
+    for task in work:
+        # Airflow lets nothing but `all_success` follow a setup. Tasks with another rule open the session themselves.
+        if not task.upstream_task_ids & ids and task.trigger_rule == TriggerRule.ALL_SUCCESS:
+            open_task.set_downstream(task)
+        if _must_precede_publish(task, session, ids):
+            task.set_downstream(publish)
+    publish.set_downstream(close)
+    close.as_teardown(setups=[open_task], on_failure_fail_dagrun=True)
+
+
+def _follow_writers(check: LakeCheckOperator, work: Sequence[Any]) -> None:
+    """Let a check run after all tasks that may write what it checks, but for those that follow it.
+
+    A task that returns into no dataset may write anything.
+    """
+    places = {(dataset.connection, dataset.branch, dataset.path) for dataset in check.datasets}
+    for task in work:
+        if isinstance(task, LakeCheckOperator) or task.is_setup or task.is_teardown or _skips(task):
+            continue
+        into = into_of(task)
+        may_write = into is None or (into.connection, into.branch, into.path) in places
+        if may_write and check.task_id not in task.get_flat_relative_ids(upstream=True):
+            task.set_downstream(check)
+
+
+def _must_precede_publish(task: Any, session: SessionGroup, ids: set[str]) -> bool:
+    """Return whether `publish` is to wait for a task itself: none that precedes `publish` waits until it succeeds."""
+    below = [session.dag.get_task(id) for id in task.downstream_task_ids & ids]
+    if not below:
+        return True
+    ends_after = any(not each.is_teardown and each.trigger_rule in _WAITS_FOR_ALL for each in below)
+    return not ends_after and not task.is_setup and not _skips(task)
+
+
+def _skips(task: Any) -> bool:
+    """Return whether a task may skip those that follow it directly: a branch, or a short circuit. It writes nothing."""
+    operator = getattr(task, "operator_class", type(task))
+    return isinstance(operator, type) and issubclass(operator, SkipMixin)
