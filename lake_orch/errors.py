@@ -52,6 +52,13 @@ class TableOwned(LakeOrchError):
     """
 
 
+class TryUnknown(LakeOrchError):
+    """The orchestrator no longer knows which try of a task has succeeded, so nobody knows which of its rows count.
+
+    Run all tasks of the run again.
+    """
+
+
 class BatchFailed(LakeOrchError):
     """An earlier batch of this step failed, so later ones no longer have the numbers that a retry would give them.
 

@@ -8,20 +8,23 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from lake_orch.airflow.dataset import LakeDataset, dataset_class
-from lake_orch.airflow.reading import load_dataset
+from lake_orch.airflow.reading import check_visible, load_dataset
 from lake_orch.errors import InvalidDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_REFERENCE = frozenset({"lake", "format", "path", "session", "commit", "rows"})
+_REFERENCE = frozenset({"lake", "branch", "format", "path", "session", "commit", "rows"})
 """The keys of the XCom of a task that returned into a dataset."""
 
 
-def reference(dataset: LakeDataset, session: str | None, commit: str | None, rows: int | None) -> dict[str, Any]:
+def reference(
+    dataset: LakeDataset, branch: str, session: str | None, commit: str | None, rows: int | None
+) -> dict[str, Any]:
     """Return the XCom of a task that returned into a dataset: a reference to it, and none of its rows."""
     return {
         "lake": dataset.connection,
+        "branch": branch,
         "format": dataset.format,
         "path": dataset.path,
         "session": session,
@@ -44,6 +47,8 @@ def _loaded(function: Callable[..., Any], name: str, value: object) -> Any:
     annotation = None if dataset is None else _annotation(function, name)
     if dataset is None or annotation is None or annotation is dict:
         return value
+    for session in _unpublished_sessions(value):
+        check_visible(dataset, session)
     if isinstance(annotation, type) and issubclass(annotation, LakeDataset):
         return dataset
     return load_dataset(dataset, annotation, {}, subject=f"parameter {name!r}")
@@ -80,4 +85,11 @@ def _dataset_of(value: object) -> LakeDataset | None:
 
 
 def _referenced(xcom: Mapping[str, Any]) -> LakeDataset:
-    return dataset_class(xcom["format"])(xcom["path"], connection=xcom["lake"])
+    return dataset_class(xcom["format"])(xcom["path"], connection=xcom["lake"], branch=xcom["branch"])
+
+
+def _unpublished_sessions(value: object) -> set[str]:
+    """Return the sessions into which the tasks wrote that a value refers to, and which they did not publish."""
+    references: Sequence[object] = value if isinstance(value, Sequence) else [value]
+    found = (each for each in references if isinstance(each, dict) and each.get("commit") is None)
+    return {each["session"] for each in found if each.get("session") is not None}

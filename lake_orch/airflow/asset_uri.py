@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
 
 def asset_uri(connection: str, branch: str, path: str) -> str:
-    """Return the URI of a dataset. It names the connection, as the lake's root is not known to a DAG file."""
-    return f"lake://{connection}/{branch}/{path}"
+    """Return the URI of a dataset. It names the connection, as the lake's root is not known to a DAG file.
+
+    Airflow takes ASCII alone.
+    """
+    return f"lake://{connection}/{quote(branch)}/{quote(path)}"
 
 
 def sanitize_uri(uri: SplitResult) -> SplitResult:

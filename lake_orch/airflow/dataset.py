@@ -43,7 +43,7 @@ class LakeDataset:
     connection: str = field(default=DEFAULT_CONNECTION, kw_only=True)
     """The id of a connection of the type `lake`."""
     branch: str | None = field(default=None, kw_only=True)
-    """The branch. None for that of the session, or of the connection."""
+    """The branch. None for that of the session, or else `main`."""
     metadata: Mapping[str, Any] = field(default_factory=dict, kw_only=True, hash=False)
     """Further settings by their full names, such as `lake/owner`."""
 

@@ -10,9 +10,9 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from lake_core.errors import LakeError
 from lake_core.lake.errors import BatchesGone, SessionClosed, StaleAttempt, StaleEpoch
 from lake_orch.airflow.task_states import readable
-from lake_orch.errors import InvalidDefinition, NotALake, TableOwned
+from lake_orch.errors import InvalidDefinition, NotALake, TableOwned, TryUnknown
 
-_FINAL = (BatchesGone, SessionClosed, StaleAttempt, StaleEpoch, InvalidDefinition, NotALake, TableOwned)
+_FINAL = (BatchesGone, SessionClosed, StaleAttempt, StaleEpoch, InvalidDefinition, NotALake, TableOwned, TryUnknown)
 """Errors that another try at the task would meet again."""
 
 

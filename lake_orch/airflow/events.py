@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.definitions.asset import Asset, AssetAlias
 
 from lake_core.lake.refs.commit_record import changed_datasets
+from lake_core.lake.state.dataset_record import dataset_above
+from lake_orch.assets.files.encoding import EXTENSIONS
+from lake_orch.assets.files.owner import FOLDER as OWNERS
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -18,6 +22,13 @@ if TYPE_CHECKING:
     from lake_core.lake import Lake
     from lake_orch.airflow.task_run import TaskRun
     from lake_orch.runs.run import PublishedRun
+
+
+_log = logging.getLogger(__name__)
+MOST_FILES = 100
+"""The most plain files that have events of their own keys: each makes an asset."""
+_ENDINGS = frozenset({"", *EXTENSIONS.values()})
+"""What may follow the path of a file as a DAG names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +47,15 @@ def published_commit(run: TaskRun, published: PublishedRun) -> Commit | None:
 
 
 def changes_of_commit(lake: Lake, commit: Commit, branch: str, files: Collection[str]) -> Sequence[Change]:
-    """Return what a commit changed on a branch: its datasets, and those of some files, by their paths."""
+    """Return what a commit changed on a branch: its datasets and plain files, by their paths.
+
+    Args:
+        lake: The lake.
+        commit: The commit.
+        branch: The branch.
+        files: The paths of files as a DAG names them, which may lack their extensions. The others have their keys,
+            unless they are too many.
+    """
     said = {"commit": commit.id, "branch": branch, "session": commit.metadata.get("session"), "lake": lake.url}
     details = json.loads(commit.metadata.get("datasets", "{}"))
     changes = []
@@ -44,13 +63,25 @@ def changes_of_commit(lake: Lake, commit: Commit, branch: str, files: Collection
         detail = details.get(path, {})
         extra = {**said, "version": detail.get("version"), "rows": rows_of(detail.get("summary") or {})}
         changes.append(Change(path, extra))
-    if files and commit.parents:
-        keys = [each.key for each in lake.diff(commit.parents[0], commit.id)]
-        changed = (
-            path for path in files if any(key == path or key.startswith((f"{path}.", f"{path}/")) for key in keys)
-        )
-        changes += [Change(path, said) for path in changed]
+    if commit.parents:
+        changes += [Change(path, said) for path in _changed_files(lake, commit.parents[0], commit.id, files)]
     return changes
+
+
+def _changed_files(lake: Lake, before: str, after: str, named: Collection[str]) -> Sequence[str]:
+    """Return the plain files that differ between two commits."""
+    datasets = {record.path: record for ref in (before, after) for record in lake.list_datasets(ref)}
+    differing = (each.key for each in lake.diff(before, after) if dataset_above(each.key, datasets) is None)
+    keys = [key for key in differing if not key.startswith(f"{OWNERS}/")]
+    changed, others = set(), []
+    for key in keys:
+        of_key = [path for path in named if key.startswith(f"{path}/") or key.removeprefix(path) in _ENDINGS]
+        changed.update(of_key)
+        others += [] if of_key else [key]
+    if len(others) > MOST_FILES:
+        _log.warning("the commit changed %s plain files that no task returns into: they have no events", len(others))
+        others = []
+    return [*sorted(changed), *others]
 
 
 def rows_of(summary: Mapping[str, Any]) -> int | None:

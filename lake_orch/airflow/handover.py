@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.common.compat.sdk import mask_secret
 from airflow.sdk.definitions._internal.mixins import ResolveMixin
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ class HandedOver(ResolveMixin):
         from lake_orch.airflow.task_run import TaskRun
 
         if self._secret:
-            return json.dumps(dict(LakeHook(self._session.connection).place().storage_options))
+            options = json.dumps(dict(LakeHook(self._session.connection).place().storage_options))
+            mask_secret(options)  # Airflow keeps rendered fields in its database, and shows them
+            return options
         with without_retry():
             return json.dumps(TaskRun.of_session(self._session, context).assign().to_json())
 

@@ -1,4 +1,4 @@
-"""The connection of a lake: its root, its branch and the options of its store."""
+"""The connection of a lake: its root and the options of its store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow.providers.common.compat.sdk import mask_secret
 from airflow.sdk import BaseHook
+
+from lake_core.readable import listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +26,6 @@ class LakePlace:
 
     connection: str
     root: str
-    branch: str = DEFAULT_BRANCH
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Options of the store, secrets among them."""
 
@@ -44,8 +46,8 @@ class LakePlace:
 class LakeHook(BaseHook):
     """Opens the lake of a connection of the type `lake`.
 
-    The connection's host is the root of the lake, such as `s3://bucket/lake` or a folder. Its extra may have a
-    `branch` and `storage_options`. Its password may have further storage options as JSON, which are secret. Where a
+    The connection's host is the root of the lake, such as `s3://bucket/lake` or a folder. Its extra may have
+    `storage_options`. Its password may have further storage options as JSON, which are secret. Where a
     form has no such fields, the extra may have the `root` as well.
     """
 
@@ -74,6 +76,11 @@ class LakeHook(BaseHook):
                 f"the connection {self.lake_conn_id!r} names no lake: give it the root as its host, such as "
                 "s3://bucket/lake"
             )
+        if "branch" in extra:
+            raise InvalidDefinition(
+                f"the connection {self.lake_conn_id!r} names a branch, but is a whole lake: give the branch to "
+                "lake_session(branch=…) or LakeTable(…, branch=…)"
+            )
         options = extra.get("storage_options") or {}
         try:
             secret = json.loads(connection.password) if connection.password else {}
@@ -84,9 +91,8 @@ class LakeHook(BaseHook):
                 f"the storage options of the connection {self.lake_conn_id!r} are no JSON object: use one, such as "
                 '{"region": "eu-central-1"}'
             )
-        return LakePlace(
-            self.lake_conn_id, str(root), str(extra.get("branch") or DEFAULT_BRANCH), {**options, **secret}
-        )
+        mask_secret(secret)
+        return LakePlace(self.lake_conn_id, str(root), {**options, **secret})
 
     def open(self) -> Lake:
         """Open the lake.
@@ -108,15 +114,13 @@ class LakeHook(BaseHook):
         return self.open()
 
     def test_connection(self) -> tuple[bool, str]:
-        """Return whether the lake can be opened and has the branch, and what to do if not."""
+        """Return whether the lake can be opened, and what to do if not."""
         try:
-            place = self.place()
-            lake, branch = place.open(), place.branch
-            if branch not in lake.list_branches():
-                return False, f"the lake has no branch {branch!r}: create it with `lake branch {branch}`"
+            lake = self.open()
+            branches = listed(sorted(lake.list_branches()))
         except Exception as error:  # whatever it is, the form is to show it
             return False, str(error)
-        return True, f"The lake is open at {lake.url}, with {len(lake.list_datasets(branch))} datasets on {branch}"
+        return True, f"The lake is open at {lake.url}, with the branches {branches}"
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:

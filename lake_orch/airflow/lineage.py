@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from airflow.providers.common.compat.lineage.hook import get_hook_lineage_collector
 
@@ -70,7 +70,7 @@ def openlineage_dataset(asset: Any, lineage_context: Any) -> Any:
     from openlineage.client.facet_v2 import dataset_version_dataset, output_statistics_output_dataset, schema_dataset
 
     parts = urlsplit(asset.uri)
-    branch, _, path = parts.path.lstrip("/").partition("/")
+    branch, path = map(unquote, parts.path.lstrip("/").split("/", 1))
     root = urlsplit(asset.extra.get(_LAKE) or LakeHook(parts.netloc).open().url)
     facets: dict[str, Any] = {}
     if _VERSION in asset.extra:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, get_current_context, task
 
-from lake_orch.airflow.hook import DEFAULT_CONNECTION, LakeHook
+from lake_orch.airflow.hook import DEFAULT_BRANCH, DEFAULT_CONNECTION, LakeHook
 
 if TYPE_CHECKING:
     from lake_core.lake.refs.session_record import SessionRecord
@@ -123,7 +123,7 @@ def list_datasets(connection: str, paths: Sequence[str] | None) -> list[dict[str
     known = maintained_formats()
     found = {
         record.path: {"path": record.path, "format": record.format}
-        for record in place.open().list_datasets(place.branch)
+        for record in place.open().list_datasets(DEFAULT_BRANCH)
         if record.format in known
     }
     missing = sorted(set(paths or ()) - found.keys())
@@ -146,7 +146,7 @@ def maintain_dataset(
     maintenance = maintenance_of(format)
     target = MaintainedDataset(path, format=format, **settings)
     target.check()
-    context = TaskContext(_Opened(place), target, _Config(dry_run), place.branch)
+    context = TaskContext(_Opened(place), target, _Config(dry_run), DEFAULT_BRANCH)
     done = {name: maintenance.tasks[name](context) for name in maintenance.default_tasks}
     return {
         task: {name: value for name, value in metadata.items() if isinstance(value, (bool, int, float, str))}

@@ -12,7 +12,6 @@ from airflow.sdk.definitions.asset import Asset
 
 from lake_orch.airflow.asset_uri import asset_uri
 from lake_orch.airflow.dataset import into_of
-from lake_orch.airflow.hook import DEFAULT_BRANCH
 from lake_orch.airflow.links import LINKS, set_links
 from lake_orch.airflow.session_group import CLOSE_TASK, PUBLISH_TASK, SessionGroup, session_of
 
@@ -171,10 +170,8 @@ def tell(operator: SessionOperator, run: TaskRun, published: PublishedRun | None
     returned = (into_of(task) for task in run.session)
     files = {dataset.path for dataset in returned if dataset is not None and dataset.format == "files"}
     changes = [] if commit is None else changes_of_commit(run.lake, commit, run.branch, files)
-    # As the assets of datasets are named, whose branch a DAG file does not know either.
-    branch = DEFAULT_BRANCH if run.session.branch is None else run.branch
     for change in changes:
-        uri = asset_uri(run.connection, branch, change.path)
+        uri = asset_uri(run.connection, run.branch, change.path)
         add_event(Asset(name=uri.removeprefix("lake://"), uri=uri), change, context)
         rows = {ROWS_WRITTEN: change.extra.get("rows")}
         note_written(run.lake, run.connection, run.branch, change.path, change.extra["commit"], rows)

@@ -21,12 +21,12 @@ def get_provider_info() -> dict[str, object]:
                     "relabeling": {
                         "host": "Root",
                         "password": "Storage options (JSON, secret)",
-                        "extra": "Storage options and branch (JSON)",
+                        "extra": "Storage options (JSON)",
                     },
                     "placeholders": {
                         "host": "s3://bucket/lake",
                         "password": '{"secret_access_key": "…"}',
-                        "extra": '{"branch": "main", "storage_options": {"region": "eu-central-1"}}',
+                        "extra": '{"storage_options": {"region": "eu-central-1"}}',
                     },
                 },
             }

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from airflow.sdk import get_current_context
 
 from lake_core.lake.errors import DatasetNotFound
-from lake_orch.airflow.hook import LakeHook
+from lake_orch.airflow.hook import DEFAULT_BRANCH, LakeHook
 from lake_orch.airflow.lineage import note_read
 from lake_orch.airflow.session_group import session_of
 from lake_orch.airflow.task_run import TaskRun
 from lake_orch.assets.annotation import without_none
 from lake_orch.assets.asset_format import AssetInput, AssetOutput, asset_format
+from lake_orch.errors import InvalidDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +40,7 @@ class DescribedDataset(Protocol):
 
     @property
     def branch(self) -> str | None:
-        """Return its branch, or None for that of the session or the connection."""
+        """Return its branch, or None for that of the session, or else `main`."""
 
     def settings(self) -> Mapping[str, Any]:
         """Return its definition metadata."""
@@ -48,12 +49,30 @@ class DescribedDataset(Protocol):
 def place_of(dataset: DescribedDataset) -> tuple[Lake, str, str]:
     """Return the lake of a dataset, the ref at which the task that is running reads it, and the branch of that."""
     session = session_of(get_current_context())
-    if session is not None and session.connection == dataset.connection and dataset.branch in (None, session.branch):
+    if session is not None and session.connection == dataset.connection:
         run = TaskRun.of_session(session)
-        return run.lake, run.ref(), run.branch
-    place = LakeHook(dataset.connection).place()
-    branch = dataset.branch or place.branch
-    return place.open(), branch, branch
+        if dataset.branch in (None, session.branch, run.branch):
+            return run.lake, run.ref(), run.branch
+    branch = dataset.branch or DEFAULT_BRANCH
+    return LakeHook(dataset.connection).open(), branch, branch
+
+
+def check_visible(dataset: DescribedDataset, session_id: str) -> None:
+    """Check that the task that is running reads what another task has written into a session.
+
+    Raises:
+        InvalidDefinition: The session is that of another group, or of none, and is not published.
+    """
+    own = session_of(get_current_context())
+    if own is not None and own.connection == dataset.connection:
+        run = TaskRun.of_session(own).run
+        if any(generation.id == session_id for generation in run.lake.list_generations(run.name)):
+            return
+    if not LakeHook(dataset.connection).open().get_session(session_id).record.is_published:
+        raise InvalidDefinition(
+            f"{dataset.path} is to be read as a task has written it into the session {session_id!r}, which is not "
+            "published yet: let this task follow its group, as in `run >> task`, or put it into the group"
+        )
 
 
 def open_dataset(dataset: DescribedDataset) -> Any:

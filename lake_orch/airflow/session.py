@@ -87,7 +87,7 @@ def lake_session(
     Args:
         group_id: The id of the group of tasks.
         connection: The id of a connection of the type `lake`.
-        branch: The branch to publish on; by default that of the connection. It may be a template.
+        branch: The branch to publish on, by default `main`. It may be a template.
         on_alone: What to do when a task is cleared alone, without `publish`, in a run that was published: publish what
             it writes, or fail the run.
         keep_failed_for: How long a session stays readable that was not published.

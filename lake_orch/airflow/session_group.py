@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import TaskGroup
 
-from lake_orch.airflow.hook import DEFAULT_CONNECTION
+from lake_orch.airflow.hook import DEFAULT_BRANCH, DEFAULT_CONNECTION
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -39,10 +39,10 @@ class SessionGroup(TaskGroup):
         own = {self.own_id(name) for name in (OPEN_TASK, PUBLISH_TASK, CLOSE_TASK)}
         return [task.task_id for task in self if task.task_id not in own]
 
-    def branch_in(self, context: Any) -> str | None:
-        """Return the branch in a run, as its template is rendered there, or None for that of the connection."""
+    def branch_in(self, context: Any) -> str:
+        """Return the branch in a run, as its template is rendered there."""
         if self.branch is None:
-            return None
+            return DEFAULT_BRANCH
         branch: str = context["task"].render_template(self.branch, context)
         return branch
 

@@ -14,9 +14,9 @@ from lake_core.lake.session.task_attempt import TaskAttempt
 from lake_core.workspace import Assignment
 from lake_core.workspace.session_writes import StagedWrites
 from lake_orch.airflow.errors import without_retry
-from lake_orch.airflow.hook import LakeHook
+from lake_orch.airflow.hook import DEFAULT_BRANCH, LakeHook
 from lake_orch.airflow.session_group import SessionGroup, session_of
-from lake_orch.airflow.task_states import TRY_KEY, OneTaskState, TaskInstanceStates, shown_name, task_name
+from lake_orch.airflow.task_states import OneTaskState, TaskInstanceStates, shown_name, task_name, tell_try
 from lake_orch.errors import InvalidDefinition
 from lake_orch.runs.run import PublishedRun, Run
 
@@ -52,14 +52,15 @@ class TaskRun:
         session = session_of(context)
         if session is None:
             return cls._of(context, None, connection, branch)
-        if connection != session.connection or branch not in (None, session.branch):
+        run = None if connection != session.connection else cls.of_session(session)
+        if run is None or branch not in (None, session.branch, run.branch):
             raise InvalidDefinition(
                 f"task {context['ti'].task_id} is in the session {session.group_id!r} of the connection "
-                f"{session.connection!r} and the branch {session.branch or 'of the connection'}, and {path} has the "
-                f"connection {connection!r} and the branch {branch or 'of the connection'}: a session publishes one "
+                f"{session.connection!r} and the branch {session.branch or DEFAULT_BRANCH!r}, and {path} has the "
+                f"connection {connection!r} and the branch {branch or DEFAULT_BRANCH!r}: a session publishes one "
                 "branch of one lake, so use two"
             )
-        return cls.of_session(session)
+        return run
 
     @classmethod
     def of_session(cls, session: SessionGroup, context: Any = None) -> TaskRun:
@@ -79,7 +80,7 @@ class TaskRun:
         parts = ("task", ti.task_id, str(ti.map_index)) if session is None else ("session", session.group_id or "")
         states = own if session is None else TaskInstanceStates(ti, session.work_ids())
         assert states is not None
-        lake, branch = place.open(), branch or place.branch
+        lake, branch = place.open(), branch or DEFAULT_BRANCH
         metadata = {
             "airflow/dag": ti.dag_id,
             "airflow/run": ti.run_id,
@@ -125,7 +126,7 @@ class TaskRun:
             Conflict: Others build on what is to be taken out: clear these tasks as well.
         """
         token = str(self.ti.id)
-        self.ti.xcom_push(key=TRY_KEY, value={"token": token, "map_index": self._map_index, "try": self.ti.try_number})
+        tell_try({"ti": self.ti})  # a task that joined the session without its group has not yet
         task = task_name(self.ti.task_id, self._map_index, replaces=replaces)
         part = self._next_part(task, token)
         stayed: set[str] = set()
@@ -161,8 +162,9 @@ class TaskRun:
         """Return a name for the writes of this process, which no other process of the try has used."""
         record = self.run.session
         batches = [] if record is None else self.lake.get_session(record.id).list_batches()
-        ended = sum(batch.is_last for batch in batches if batch.task == task and batch.token == token)
-        number = max(ended, _opened.get(token, 0))
+        # Parts that did not end count, too: what they hold is left out, and not replaced by that of another part.
+        used = (int(batch.part) for batch in batches if batch.task == task and batch.token == token)
+        number = max(max(used, default=-1) + 1, _opened.get(token, 0))
         _opened[token] = number + 1
         return str(number)
 

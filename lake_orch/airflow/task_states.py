@@ -1,7 +1,7 @@
 """`TaskInstanceStates`: the `TaskStates` of Airflow, from what a task may ask its supervisor.
 
-Airflow says in which state a task of a run is, but not which try that is. So each try that writes tells its id in an
-XCom, which Airflow deletes when the next try begins: the XCom of a task names its last try.
+Airflow says in which state a task of a run is, but not which try that is. So each try tells its id in an XCom when it
+begins, whether it will write or not. Airflow deletes that when the next try begins: it names the last try of a task.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from lake_orch.errors import TryUnknown
 from lake_orch.runs.task_states import TryState
 
 if TYPE_CHECKING:
@@ -63,6 +64,13 @@ def shown_name(task_id: str, map_index: int) -> str:
     return task_id if map_index < 0 else f"{task_id}[{map_index}]"
 
 
+def tell_try(context: Any) -> None:
+    """Tell which try of a task is the last: the one that begins. A process in which a try goes on tells the same."""
+    ti = context["ti"]
+    map_index = -1 if ti.map_index is None else int(ti.map_index)
+    ti.xcom_push(key=TRY_KEY, value={"token": str(ti.id), "map_index": map_index, "try": ti.try_number})
+
+
 class _NamedTasks:
     """What the names of tasks in a session say."""
 
@@ -94,9 +102,15 @@ class TaskInstanceStates(_NamedTasks):
         parsed = _parsed(attempt.task)
         if parsed is None:
             return TryState.SUCCEEDED
-        task_id, _ = parsed
-        map_index = self._tries_of(task_id).get(attempt.token)
+        task_id, written_as = parsed
+        tries = self._tries_of(task_id)
+        map_index = tries.get(attempt.token)
         if map_index is None:
+            if written_as not in tries.values() and self.states().get((task_id, written_as)) == "success":
+                raise TryUnknown(
+                    f"{shown_name(*parsed)} has succeeded, but Airflow no longer knows in which of its tries, as its "
+                    "XComs were deleted: clear all tasks of the run, which then replace what they have written"
+                )
             return TryState.GONE
         return _STATES.get(self.states().get((task_id, map_index)) or "", TryState.GONE)
 

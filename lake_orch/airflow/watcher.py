@@ -10,7 +10,7 @@ from typing import Any
 from airflow.sdk import AssetWatcher
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from lake_orch.airflow.hook import LakeHook
+from lake_orch.airflow.hook import DEFAULT_BRANCH, LakeHook
 
 _CURSOR = "lake_head"
 """The key of the last commit that was seen, in the state store of the asset."""
@@ -77,8 +77,7 @@ class LakeCommitTrigger(BaseEventTrigger):
         from lake_orch.airflow.events import changes_of_commit
 
         hook = LakeHook(self.connection)
-        place = hook.place()
-        lake, branch = place.open(), self.branch or place.branch
+        lake, branch = hook.open(), self.branch or DEFAULT_BRANCH
         head = lake.list_branches()[branch]
         if since is None or since == head:
             return head, []

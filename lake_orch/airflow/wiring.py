@@ -14,9 +14,10 @@ from lake_orch.airflow.checks import LakeCheckOperator
 from lake_orch.airflow.dataset import into_of
 from lake_orch.airflow.operators import CloseOperator, OpenOperator, PublishOperator
 from lake_orch.airflow.session_group import CLOSE_TASK, OPEN_TASK, PUBLISH_TASK
+from lake_orch.airflow.task_states import tell_try
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lake_orch.airflow.session_group import SessionGroup
 
@@ -62,6 +63,7 @@ def wire(session: SessionGroup) -> None:
     )
     close = CloseOperator(task_id=CLOSE_TASK, outlets=[alias], **_AGAIN)
     for task in work:
+        _let_tell_try(task)
         # Airflow lets nothing but `all_success` follow a setup. Tasks with another rule open the session themselves.
         if not task.upstream_task_ids & ids and task.trigger_rule == TriggerRule.ALL_SUCCESS:
             open_task.set_downstream(task)
@@ -69,6 +71,26 @@ def wire(session: SessionGroup) -> None:
             task.set_downstream(publish)
     publish.set_downstream(close)
     close.as_teardown(setups=[open_task], on_failure_fail_dagrun=True)
+
+
+def _let_tell_try(task: Any) -> None:
+    """Let a task tell its try when it begins, before what the user lets it do then."""
+    if hasattr(task, "partial_kwargs"):
+        then = task.partial_kwargs.get("pre_execute")
+        task.partial_kwargs["pre_execute"] = _telling(then)
+    else:
+        task._pre_execute_hook = _telling(task._pre_execute_hook)
+
+
+def _telling(then: Callable[[Any], None] | None) -> Callable[[Any], None]:
+    if then is None:
+        return tell_try
+
+    def tell_and(context: Any) -> None:
+        tell_try(context)
+        then(context)
+
+    return tell_and
 
 
 def _follow_writers(check: LakeCheckOperator, work: Sequence[Any]) -> None:

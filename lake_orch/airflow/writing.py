@@ -84,7 +84,7 @@ class LakeWrite:
             session = self.workspace.receipt.session if self.workspace.receipt else None
             set_links(self.run.ti.task, self.run.lake, session)
             self._note(session, written.metadata)
-            return reference(self.dataset, session, None, rows)
+            return reference(self.dataset, self.run.branch, session, None, rows)
         session, head = published.published.session, published.published.commit
         _log.info("%s: published with commit %s of %s", self.output.subject, head[:12], self.run.branch)
         commit = published_commit(self.run, published)
@@ -95,7 +95,7 @@ class LakeWrite:
         for change in changes:
             if change.path == self.dataset.path:
                 add_event(self.dataset.asset, change, get_current_context())
-        return reference(self.dataset, session, head, rows)
+        return reference(self.dataset, self.run.branch, session, head, rows)
 
     def _note(self, version: str | None, metadata: Mapping[str, Any]) -> None:
         note_written(self.run.lake, self.dataset.connection, self.run.branch, self.dataset.path, version, metadata)

@@ -13,7 +13,7 @@ from lake_core.lake.errors import BatchesGone, SessionClosed, StaleAttempt, Stal
 from lake_core.lake.refs.session_record import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN
 from lake_core.lake.session.generations import REPLACEABLE
 from lake_core.lake.session.task_attempt import TaskAttempt
-from lake_core.lake.session.tasks import unfinished_tasks
+from lake_core.lake.session.tasks import unfinished_parts
 from lake_core.readable import listed
 from lake_orch.runs.task_states import TryState
 
@@ -268,10 +268,10 @@ def publish_standing(
     batches = session.list_batches()
     check_finished(session.id, map(states.name, _tasks(batches, states, TryState.RUNNING, TryState.FAILED)))
     succeeded = _tasks(batches, states, TryState.SUCCEEDED)
-    half = unfinished_tasks(batches) & succeeded if half_written == "leave out" else set()
+    parts = unfinished_parts(batches) if half_written == "leave out" else set()
+    half = [batch.id for batch in batches if batch.task in succeeded and (batch.task, batch.part) in parts]
     if half:
-        left_out.update(session.discard_batches([batch.id for batch in batches if batch.task in half]))
-        succeeded -= half
+        left_out.update(session.discard_batches(half))
     return session.publish(tasks=succeeded, without_end=half_written == "publish")
 
 

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from lake_core.lake.repository import Repository
 
 
-def unfinished_tasks(batches: Iterable[Batch]) -> set[str]:
-    """Return the tasks with a part whose last batch is not among some batches: the attempt at it did not end."""
+def unfinished_parts(batches: Iterable[Batch]) -> set[tuple[str, str]]:
+    """Return the tasks and parts whose last batch is not among some batches: the attempt at them did not end."""
     has_ended: dict[tuple[str, str], bool] = {}
     for batch in batches:
         if batch.task is not None:
             part = batch.task, batch.part
             has_ended[part] = batch.is_last or has_ended.get(part, False)
-    return {task for (task, _), ended in has_ended.items() if not ended}
+    return {part for part, ended in has_ended.items() if not ended}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Ended:
     def check(self, session: str, batches: Sequence[Batch]) -> None:
         """Check that all batches of a session are of these tasks. Raises UnfinishedTasks."""
         others = sorted({batch.task for batch in batches if batch.task is not None} - self.tasks)
-        unfinished = [] if self.without_end else sorted(unfinished_tasks(batches) & self.tasks)
+        unfinished = [] if self.without_end else sorted({task for task, _ in unfinished_parts(batches)} & self.tasks)
         problems = [
             f"{listed(names)} {what}"
             for names, what in ((unfinished, "did not end"), (others, "wrote, but are not to be published"))
