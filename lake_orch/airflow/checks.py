@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
-from airflow.sdk import BaseOperator, TriggerRule
+from airflow.sdk import BaseOperator, TriggerRule, get_current_context
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -44,12 +44,26 @@ class LakeCheckOperator(BaseOperator):
         """
         from lake_core.lake.errors import DatasetNotFound
 
+        try:
+            return self.check()
+        except DatasetNotFound as error:
+            raise AirflowSkipException(f"there is nothing to check: {error}") from error
+
+    def check(self) -> dict[str, Any]:
+        """Call the check, and return whether it passed.
+
+        Raises:
+            DatasetNotFound: A dataset does not exist, and all tasks that might have made it were skipped.
+            AirflowFailException: A blocking check has failed.
+        """
+        from lake_core.lake.errors import DatasetNotFound
+
         checked = ", ".join(dataset.path for dataset in self.datasets)
         try:
             reason = objection(self._called())
         except DatasetNotFound as error:
-            if self._all_skipped(context["ti"]):
-                raise AirflowSkipException(f"there is nothing to check: {error}") from error
+            if self._all_skipped(get_current_context()["ti"]):
+                raise
             reason = str(error)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"

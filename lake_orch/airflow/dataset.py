@@ -47,6 +47,14 @@ class LakeDataset:
     metadata: Mapping[str, Any] = field(default_factory=dict, kw_only=True, hash=False)
     """Further settings by their full names, such as `lake/owner`."""
 
+    def __post_init__(self) -> None:
+        parts = self.path.split("/")
+        if "" in parts or "." in parts or ".." in parts:
+            raise ValueError(
+                f"{self.path!r} is no path of a dataset: it is relative to the lake's root, such as 'tables/orders', "
+                "without a slash at an end, empty parts, '.' and '..'"
+            )
+
     @property
     def asset(self) -> Asset:
         """Return the asset that has an event for each commit which changed this dataset."""

@@ -63,6 +63,8 @@ class LakeDecoratedOperator(DecoratedOperator, PythonOperator):
         )
         self.into, self.slice, self.mode, self.keys = into, slice, mode, keys
         # In a session, `publish` has the events. The graph of assets would show an alias that never has any.
+        if into is not None and not isinstance(into, LakeDataset):
+            raise TypeError(f"into is a {type(into).__name__}: use a LakeTable, LakeArray, LakePool or LakeFile")
         if into is not None and "outlets" not in kwargs and session_around(self.task_group) is None:
             self.outlets = [AssetAlias(alias_of(into))]
         # A mapped task without any instances gives no references, so what it returns into is taken from the DAG.
@@ -113,7 +115,8 @@ class LakeDecoratedOperator(DecoratedOperator, PythonOperator):
                 bound.arguments[name] = parameter.default
         for name, dataset in self._returned.items():
             value = bound.arguments.get(name)
-            if isinstance(value, Sequence) and not len(value):
+            # Nobody has written: there is no reference, or there are none.
+            if value is None or (isinstance(value, Sequence) and not len(value)):
                 bound.arguments[name] = dataset
         bound.arguments = loaded_arguments(self.python_callable, bound.arguments)
         self.op_args, self.op_kwargs = bound.args, bound.kwargs
@@ -146,6 +149,8 @@ def lake_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) 
 
     Its parameters load datasets as they are annotated. What it takes is what `LakeDecoratedOperator` takes.
     """
+    if kwargs.pop("multiple_outputs", False):
+        raise ValueError("a task returns into one dataset: multiple_outputs has no meaning for @task.lake")
     return task_decorator_factory(
         python_callable=python_callable,
         multiple_outputs=False,

@@ -8,11 +8,21 @@ from contextlib import contextmanager
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from lake_core.errors import LakeError
-from lake_core.lake.errors import BatchesGone, SessionClosed, StaleAttempt, StaleEpoch
+from lake_core.lake.errors import BatchesGone, ProtectedBranch, SessionClosed, StaleAttempt, StaleEpoch
 from lake_orch.airflow.task_states import readable
 from lake_orch.errors import InvalidDefinition, NotALake, TableOwned, TryUnknown
 
-_FINAL = (BatchesGone, SessionClosed, StaleAttempt, StaleEpoch, InvalidDefinition, NotALake, TableOwned, TryUnknown)
+_FINAL = (
+    BatchesGone,
+    ProtectedBranch,
+    SessionClosed,
+    StaleAttempt,
+    StaleEpoch,
+    InvalidDefinition,
+    NotALake,
+    TableOwned,
+    TryUnknown,
+)
 """Errors that another try at the task would meet again."""
 
 

@@ -69,7 +69,15 @@ class LakeHook(BaseHook):
         from lake_orch.errors import InvalidDefinition
 
         connection = self.get_connection(self.lake_conn_id)
-        extra = connection.extra_dejson
+        try:
+            extra = json.loads(connection.extra or "{}")
+        except ValueError:
+            extra = None
+        if not isinstance(extra, dict):
+            raise InvalidDefinition(
+                f"the extra of the connection {self.lake_conn_id!r} is no JSON object: use one, such as "
+                '{"storage_options": {"region": "eu-central-1"}}'
+            )
         root = connection.host or extra.get("root")
         if not root:
             raise InvalidDefinition(

@@ -27,7 +27,7 @@ class LandingOperator(BaseOperator):
     """Appends the new files of a landing zone to a table, in a session: one batch after another, each once.
 
     The batches have numbers, which are their transaction identifiers. So a batch that two runs land is there once, and
-    they are landed in order, by one task.
+    they are landed in order, by one task. What has landed stays when the task is cleared: files are not landed again.
     """
 
     shallow_copy_attrs = ("read",)
@@ -73,7 +73,8 @@ class LandingOperator(BaseOperator):
             run = TaskRun.writing_to(self.into.path, self.into.connection, self.into.branch)
             if run.own is not None:
                 raise ValueError("files land in a session: put the task into a lake_session")
-            workspace = run.begin()
+            # Each try lands what is not there yet. So nothing of an earlier one is to be taken out.
+            workspace = run.begin(lasting=f"landing {self.zone['name']} {run.ti.id}")
             landed = {"batches": 0, "files": 0, "rows": 0}
             with workspace:
                 ledger = _ledger(self.zone, self.into.connection)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow.configuration import conf
 from airflow.sdk import DAG, get_current_context, task
 
 from lake_orch.airflow.hook import DEFAULT_BRANCH, DEFAULT_CONNECTION, LakeHook
@@ -80,7 +81,13 @@ def maintenance_dag(
             result = LakeHook(connection).open().maintenance.gc(dry_run=dry_run)
             return {"files": len(result.keys), "bytes": result.bytes, "commits": result.commits}
 
-        settle() >> maintain.expand(dataset=datasets()) >> collect()
+        @task
+        def end() -> None:
+            """Fail the run if one of its tasks has failed: `collect` runs nevertheless."""
+
+        settled, maintained, collected = settle(), maintain.expand(dataset=datasets()), collect()
+        settled >> maintained >> collected
+        [settled, maintained, collected] >> end()
     return dag
 
 
@@ -93,6 +100,14 @@ def settle_sessions(connection: str, keep: timedelta) -> list[str]:
         if record.state != "open" or record.metadata.get("airflow/instance") != hook.instance():
             continue
         state = _state_of_run(ti, record)
+        if state is None and not conf.get("api", "base_url", fallback=""):
+            _log.warning(
+                "session %s may be of another Airflow, as this one knows no run %s: set [api] base_url, by which they "
+                "are told apart",
+                record.id,
+                record.metadata["airflow/run"],
+            )
+            continue
         if state is None or state in _OVER:
             reason = f"run {record.metadata['airflow/run']} is {state or 'gone'}, and never closed its session"
             lake.get_session(record.id).fail(reason, keep=keep)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
-from airflow.providers.standard.utils.skipmixin import XCOM_SKIPMIXIN_KEY, XCOM_SKIPMIXIN_SKIPPED, SkipMixin
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, SkipMixin
+from airflow.providers.standard.utils.skipmixin import XCOM_SKIPMIXIN_KEY, XCOM_SKIPMIXIN_SKIPPED
 from airflow.sdk import BaseOperator
 from airflow.sdk.definitions.asset import Asset
 
@@ -44,6 +44,12 @@ class OpenOperator(SessionOperator, SkipMixin):
     nevertheless, and then has to be published. The tasks that follow `open` are skipped then, as without it.
     """
 
+    inherits_from_skipmixin = True  # so that Airflow skips them again when they are cleared
+
+    awaited: frozenset[str] = frozenset()
+    """The tasks that only some tasks of the group follow. `open` waits for them, so that its session has what they
+    publish, and is not skipped with them."""
+
     def execute(self, context: Context) -> str:
         """Open the session, and return its id."""
         from lake_orch.airflow.errors import without_retry
@@ -51,12 +57,12 @@ class OpenOperator(SessionOperator, SkipMixin):
         from lake_orch.airflow.task_states import TaskInstanceStates
 
         session, ti = _session(context), context["ti"]
-        if "skipped" in TaskInstanceStates(ti, self.upstream_task_ids).states().values():
+        if "skipped" in TaskInstanceStates(ti, self.upstream_task_ids - self.awaited).states().values():
             own = (session.own_id(PUBLISH_TASK), session.own_id(CLOSE_TASK))
             self.skip(ti, [task for task in self.get_direct_relatives() if task.task_id not in own])
         with without_retry():
             run = TaskRun.of_session(session)
-            opened = run.run.open()
+            opened = run.run.open(anew=True)
         set_links(self, run.lake, opened.id)
         self.log.info("session %s is open on %s of %s", opened.id, run.branch, run.lake.url)
         return opened.id
@@ -113,6 +119,12 @@ class CloseOperator(SessionOperator):
             unfinished = run.run.states.unfinished()
             if has_published and session.on_alone == "publish" and not unfinished:
                 # The tasks that were cleared alone, without `publish`, have written since.
+                if not run.run.is_published:
+                    try:
+                        _check_again(session)
+                    except AirflowFailException:
+                        run.run.close("a check did not pass", keep=session.keep_failed_for)
+                        raise
                 published = _publish(run, session)
                 if published is not None and published.published.commit != outcome_of_publish["commit"]:
                     tell(self, run, published, context)
@@ -130,6 +142,15 @@ class CloseOperator(SessionOperator):
             rest = f"; yet to run: {', '.join(sorted(unfinished)[:5])}" if unfinished else ""
             raise AirflowFailException(f"the run is not published, as {reason}{rest}{kept}")
         return outcome
+
+
+def _check_again(session: SessionGroup) -> None:
+    """Do the checks of a group, as what they checked has been written again. Raises AirflowFailException."""
+    from lake_orch.airflow.checks import LakeCheckOperator
+
+    for task in session:
+        if isinstance(task, LakeCheckOperator):
+            task.check()
 
 
 def _skipping(ti: Any, session: SessionGroup, task_id: str) -> Sequence[str]:

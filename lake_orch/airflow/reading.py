@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from airflow.sdk import get_current_context
 
 from lake_core.lake.errors import DatasetNotFound
+from lake_core.lake.refs.reached import CommitLinks, has_reached
 from lake_orch.airflow.hook import DEFAULT_BRANCH, LakeHook
 from lake_orch.airflow.lineage import note_read
 from lake_orch.airflow.session_group import session_of
@@ -63,16 +64,26 @@ def check_visible(dataset: DescribedDataset, session_id: str) -> None:
     Raises:
         InvalidDefinition: The session is that of another group, or of none, and is not published.
     """
-    own = session_of(get_current_context())
-    if own is not None and own.connection == dataset.connection:
-        run = TaskRun.of_session(own).run
+    group = session_of(get_current_context())
+    own = None
+    if group is not None and group.connection == dataset.connection:
+        run = TaskRun.of_session(group).run
         if any(generation.id == session_id for generation in run.lake.list_generations(run.name)):
             return
-    if not LakeHook(dataset.connection).open().get_session(session_id).record.is_published:
+        own = run.session
+    record = LakeHook(dataset.connection).open().get_session(session_id).record
+    if not record.is_published:
         raise InvalidDefinition(
             f"{dataset.path} is to be read as a task has written it into the session {session_id!r}, which is not "
             "published yet: let this task follow its group, as in `run >> task`, or put it into the group"
         )
+    if own is not None and group is not None and own.branch == record.branch:
+        refs = run.lake.repository.refs()
+        if record.commit is not None and not has_reached(CommitLinks(refs), own.base, record.commit):
+            raise InvalidDefinition(
+                f"{dataset.path} was published by the session {session_id!r} after that of {group.group_id!r} began: "
+                "let the one group follow the other, as in `first >> second`"
+            )
 
 
 def open_dataset(dataset: DescribedDataset) -> Any:

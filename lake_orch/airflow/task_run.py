@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context
 
-from lake_core.lake.errors import Conflict
+from lake_core.lake.errors import Conflict, StaleAttempt
 from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_core.lake.session.task_attempt import TaskAttempt
 from lake_core.workspace import Assignment
@@ -114,12 +114,13 @@ class TaskRun:
     def _map_index(self) -> int:
         return -1 if self.ti.map_index is None else int(self.ti.map_index)
 
-    def begin(self, *, replaces: bool = False) -> StagedWrites:
+    def begin(self, *, replaces: bool = False, lasting: str | None = None) -> StagedWrites:
         """Begin to write, as the next part of this try. What no longer counts is taken out of the session first.
 
         Args:
             replaces: Whether the task writes in place of what it wrote before, such as by an overwrite or a merge by
                 keys. What it has published may then stay where others have rewritten it since.
+            lasting: The name under which it writes, if what it writes stays when the task is cleared.
 
         Raises:
             StaleAttempt: The try does not count any longer.
@@ -131,7 +132,8 @@ class TaskRun:
         part = self._next_part(task, token)
         stayed: set[str] = set()
         with without_retry(Conflict):
-            writer = self.run.begin(TaskAttempt(task, int(self.ti.try_number), token, part), stayed=stayed)
+            attempt = TaskAttempt(task, int(self.ti.try_number), token, part)
+            writer = self.run.begin(attempt, stayed=stayed, lasting=lasting)
         if stayed:
             _log.warning(
                 "others have rewritten what this run had published into %s, so it stays until it is written again",
@@ -168,11 +170,21 @@ class TaskRun:
         _opened[token] = number + 1
         return str(number)
 
-    def publish_own(self) -> PublishedRun | None:
-        """Publish what a task wrote that publishes by itself."""
+    def publish_own(self, *, writes_nothing: bool = False) -> PublishedRun | None:
+        """Publish what a task wrote that publishes by itself.
+
+        Args:
+            writes_nothing: Whether its try has ended without a write. What an earlier one published is taken out then.
+
+        Raises:
+            StaleAttempt: The task was cleared or marked in the meantime: its process has yet to be told.
+        """
         assert self.own is not None
+        state = TaskInstanceStates(self.ti, [self.ti.task_id]).states().get((self.ti.task_id, self._map_index))
+        if state != "running":
+            raise StaleAttempt(f"{self.shown} does not run any longer, by Airflow, but is {state or 'cleared'}")
         self.own.has_written = True
-        return self.run.publish()
+        return self.run.publish(half_written="leave out" if writes_nothing else "refuse")
 
     def ref(self) -> str:
         """Return what the task reads: its session, if something is in it, or else the branch."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.providers.standard.utils.skipmixin import SkipMixin
+from airflow.providers.common.compat.sdk import SkipMixin
 from airflow.sdk import TriggerRule
 from airflow.sdk.definitions.asset import AssetAlias
 from airflow.sdk.definitions.taskgroup import MappedTaskGroup
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 _AGAIN: Final[dict[str, Any]] = {"retries": 3, "retry_delay": timedelta(seconds=10)}
 """How often the tasks of a session that end it are tried again."""
-_WAITS_FOR_ALL: Final = (TriggerRule.ALL_SUCCESS, TriggerRule.NONE_FAILED, TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
-"""The trigger rules of tasks that do not end well while a task above them has failed or is yet to run."""
 
 
 def check_place(session: SessionGroup) -> None:
@@ -52,6 +50,7 @@ def wire(session: SessionGroup) -> None:
     alias = AssetAlias(f"{session.dag.dag_id}.{session.group_id}")
     # It runs where all above it was skipped: a task with a rule of its own may write nevertheless.
     open_task = OpenOperator(task_id=OPEN_TASK, trigger_rule=TriggerRule.NONE_FAILED)
+    _await_others(open_task, session, work)
     # Their own errors are final. They are tried again if their processes die, perhaps after the commit: without that, a
     # run whose rows are published would be red.
     chosen = {**(session.dag.default_args or {}), **(session.default_args or {})}
@@ -67,10 +66,24 @@ def wire(session: SessionGroup) -> None:
         # Airflow lets nothing but `all_success` follow a setup. Tasks with another rule open the session themselves.
         if not task.upstream_task_ids & ids and task.trigger_rule == TriggerRule.ALL_SUCCESS:
             open_task.set_downstream(task)
-        if _must_precede_publish(task, session, ids):
+        if _must_precede_publish(task, ids):
             task.set_downstream(publish)
     publish.set_downstream(close)
     close.as_teardown(setups=[open_task], on_failure_fail_dagrun=True)
+
+
+def _await_others(open_task: OpenOperator, session: SessionGroup, work: Sequence[Any]) -> None:
+    """Let `open` follow the tasks outside of the group that tasks in it follow, so that they read what these publish.
+
+    Those that follow tasks of the group themselves cannot come before it.
+    """
+    ids = {task.task_id for task in work}
+    others = {id for task in work for id in task.upstream_task_ids - ids}
+    tasks = [session.dag.get_task(id) for id in sorted(others)]
+    awaited = [task for task in tasks if not task.get_flat_relative_ids(upstream=True) & ids]
+    for task in awaited:
+        task.set_downstream(open_task)
+    open_task.awaited = frozenset(task.task_id for task in awaited)
 
 
 def _let_tell_try(task: Any) -> None:
@@ -108,13 +121,13 @@ def _follow_writers(check: LakeCheckOperator, work: Sequence[Any]) -> None:
             task.set_downstream(check)
 
 
-def _must_precede_publish(task: Any, session: SessionGroup, ids: set[str]) -> bool:
-    """Return whether `publish` is to wait for a task itself: none that precedes `publish` waits until it succeeds."""
-    below = [session.dag.get_task(id) for id in task.downstream_task_ids & ids]
-    if not below:
-        return True
-    ends_after = any(not each.is_teardown and each.trigger_rule in _WAITS_FOR_ALL for each in below)
-    return not ends_after and not task.is_setup and not _skips(task)
+def _must_precede_publish(task: Any, ids: set[str]) -> bool:
+    """Return whether `publish` is to wait for a task itself: for all, as each may end after those that follow it.
+
+    Those are skipped at once if one of several above them is skipped. A branch would skip `publish` as well, so only
+    what follows it precedes `publish`.
+    """
+    return not task.downstream_task_ids & ids or not (task.is_setup or _skips(task))
 
 
 def _skips(task: Any) -> bool:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow.sdk import get_current_context
+
 if TYPE_CHECKING:
     from lake_orch.airflow.session_group import SessionGroup
     from lake_pipes import ExternalWriter
@@ -27,10 +29,18 @@ class SessionWork:
         """
         from lake_core.workspace import Assignment
         from lake_orch.airflow.errors import without_retry
+        from lake_orch.airflow.session_group import session_of
         from lake_orch.airflow.task_run import TaskRun
+        from lake_orch.errors import InvalidDefinition
         from lake_pipes import ExternalWriter
 
         with without_retry():
+            own = session_of(get_current_context())
+            if own is None or own.group_id != self.session.group_id:
+                raise InvalidDefinition(
+                    f"the writer of the session {self.session.group_id!r} is for the tasks of its group: put this task "
+                    "into it"
+                )
             run = TaskRun.of_session(self.session)
             workspace = run.begin()
             record = run.run.session

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from warnings import catch_warnings, simplefilter
 
+from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import get_current_context
 
 from lake_orch.airflow.arguments import reference
@@ -18,7 +20,7 @@ from lake_orch.airflow.events import add_event, changes_of_commit, published_com
 from lake_orch.airflow.lineage import note_written
 from lake_orch.airflow.links import set_links
 from lake_orch.airflow.task_run import TaskRun
-from lake_orch.assets.asset_format import AssetFormat, AssetOutput, AssetWrite, asset_format
+from lake_orch.assets.asset_format import AssetFormat, AssetOutput, AssetWrite, Written, asset_format
 from lake_orch.assets.owner import Owner
 from lake_orch.assets.partitions import Dimension, Partitions, TimeWindow
 from lake_orch.errors import InvalidDefinition
@@ -63,19 +65,16 @@ class LakeWrite:
 
     def run_with(self, function: Callable[[], Any]) -> dict[str, Any] | None:
         """Call a function, write what it returns, and return a reference to it. None stands for nothing to write."""
-        with self.workspace:
-            value = function()
-            if value is None:
-                self.workspace.discard()
-                _log.warning("%s returned nothing, so nothing was written to %s", self.run.shown, self.dataset.path)
-                return None
-            write: AssetWrite[Any] = self.format.write(value, self.output)
-            with nullcontext() if write.logged is None else catch_warnings():
-                if write.logged is not None:
-                    simplefilter("always", write.logged)
-                result = write.to(self.workspace)
+        try:
+            write = self._write(function)
+        except AirflowSkipException:
+            self._publish_nothing()
+            raise
+        if write is None:
+            self._publish_nothing()
+            return None
         published = None if self.run.own is None else self.run.publish_own()
-        written = write.written(result, self.workspace)
+        written = write()
         for warning in written.warnings:
             _log.warning("%s", warning)
         rows = written.metadata.get(ROWS_WRITTEN)
@@ -96,6 +95,26 @@ class LakeWrite:
             if change.path == self.dataset.path:
                 add_event(self.dataset.asset, change, get_current_context())
         return reference(self.dataset, self.run.branch, session, head, rows)
+
+    def _write(self, function: Callable[[], Any]) -> Callable[[], Written] | None:
+        """Write what a function returns, and return what describes it once it is published. None for nothing."""
+        with self.workspace:
+            value = function()
+            if value is None:
+                self.workspace.discard()
+                _log.warning("%s returned nothing, so nothing was written to %s", self.run.shown, self.dataset.path)
+                return None
+            write: AssetWrite[Any] = self.format.write(value, self.output)
+            with nullcontext() if write.logged is None else catch_warnings():
+                if write.logged is not None:
+                    simplefilter("always", write.logged)
+                result = write.to(self.workspace)
+        return partial(write.written, result, self.workspace)
+
+    def _publish_nothing(self) -> None:
+        """Take out what an earlier try has published, if the task publishes by itself."""
+        if self.run.own is not None:
+            self.run.publish_own(writes_nothing=True)
 
     def _note(self, version: str | None, metadata: Mapping[str, Any]) -> None:
         note_written(self.run.lake, self.dataset.connection, self.run.branch, self.dataset.path, version, metadata)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from lake_core.lake.errors import BatchesGone, SessionClosed, StaleAttempt, StaleEpoch, UnfinishedTasks
 from lake_core.lake.refs.session_record import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN
-from lake_core.lake.session.generations import REPLACEABLE
+from lake_core.lake.session.generations import REPLACEABLE, is_generation
 from lake_core.lake.session.task_attempt import TaskAttempt
 from lake_core.lake.session.tasks import unfinished_parts
 from lake_core.readable import listed
@@ -66,19 +66,26 @@ class Run:
         """Return the newest generation of its session, or None if nothing has been opened yet."""
         return next(reversed(self._generations()), None)
 
-    def open(self) -> SharedSession:
+    @property
+    def is_published(self) -> bool:
+        """Return whether all that the run has written is published, and nothing of it is to be taken out."""
+        record = self.session
+        return record is not None and record.is_published and not self._is_outdated()
+
+    def open(self, *, anew: bool = False) -> SharedSession:
         """Open the session, resume it if it failed, or open the next generation if it has ended.
 
         All processes of the run may do so: while it is open, its epoch stays. A failed session of which nothing counts
         is not resumed: the next generation begins at what the branch has now.
+
+        Args:
+            anew: Whether that holds for an open one as well, because the run begins, or begins again.
         """
         record = self.session
-        if (
-            record is not None
-            and record.state == FAILED
-            and len(gone_tasks(record.batches, self.states)) == len({batch.task for batch in record.batches})
-        ):
-            self.lake.get_session(record.id).abandon()
+        if record is not None and (record.state == FAILED or (anew and record.state == OPEN)):
+            counts = len(gone_tasks(record.batches, self.states)) < len({batch.task for batch in record.batches})
+            if not counts and record.base != self.lake.list_branches().get(self.branch):
+                self.lake.get_session(record.id).abandon()
         return self.lake.open_session(
             self.branch,
             id=self.name,
@@ -89,7 +96,9 @@ class Run:
             owner=self.name,
         )
 
-    def begin(self, attempt: TaskAttempt, *, stayed: set[str] | None = None) -> SessionWriter:
+    def begin(
+        self, attempt: TaskAttempt, *, stayed: set[str] | None = None, lasting: str | None = None
+    ) -> SessionWriter:
         """Begin to write for a try at a task, or for a part of it.
 
         What tries wrote that do not count any longer is taken out first, by whomever and in whichever generation, so
@@ -99,6 +108,8 @@ class Run:
             attempt: The try.
             stayed: Gets the datasets in which something stays of what tries had published that do not count, because
                 others have rewritten it since, and the task replaces it anyway.
+            lasting: The name under which it writes, if what it writes stays whatever becomes of the try. The
+                orchestrator knows no task of that name.
 
         Raises:
             StaleAttempt: The try does not count any longer: let its process end.
@@ -115,7 +126,7 @@ class Run:
                 self._replace(session, set() if stayed is None else stayed)
                 # What other tries at the task wrote is taken out by now, unless they came after this one.
                 return session.join(
-                    task=attempt.task,
+                    task=lasting or attempt.task,
                     attempt=attempt.number,
                     token=attempt.token,
                     part=attempt.part,
@@ -134,12 +145,20 @@ class Run:
             )
 
     def _check_known(self) -> None:
-        """Check that the lake still knows what the run may have written. Raises BatchesGone."""
-        if self.session is None and self.lake.repository.clock() - self.began > REPLACEABLE:
-            raise BatchesGone(
-                f"run {self.name!r} began on {self.began:%Y-%m-%d}, and the lake no longer knows whether it has "
-                "written something since: start a new run"
-            )
+        """Check that the lake still knows what the run may have published. Raises BatchesGone.
+
+        The sessions of a run are forgotten after some time. Its commits are not.
+        """
+        if self.session is not None or self.lake.repository.clock() - self.began <= REPLACEABLE:
+            return
+        for commit in self.lake.log(self.branch, first_parent=True):
+            if commit.creation_date < self.began:
+                return
+            if is_generation(commit.metadata.get("session", ""), self.name):
+                raise BatchesGone(
+                    f"run {self.name!r} was published with commit {commit.id[:12]} on {commit.creation_date:%Y-%m-%d}, "
+                    "too long ago to replace what it has written: start a new run"
+                )
 
     def publish(self, *, half_written: Literal["refuse", "leave out"] = "refuse") -> PublishedRun | None:
         """Publish what the tries that count have written, and nothing else. A repeated call has the same result.

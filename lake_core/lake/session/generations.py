@@ -36,6 +36,11 @@ def generation_id(id: str, number: int) -> str:
     return id if number == 1 else f"{id}.{number}"
 
 
+def is_generation(session: str, id: str) -> bool:
+    """Return whether the id of a session is that of a generation of another one."""
+    return session == id or re.fullmatch(rf"{re.escape(id)}\.([2-9]|[1-9][0-9]+)", session) is not None
+
+
 def replacing_writer(commit: str, task: str | None) -> str:
     """Return the writer of the batch that takes out what a task published with a commit."""
     return f"replaces {commit} {task}"
