@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
-from airflow.sdk import BaseOperator, TriggerRule, get_current_context
+from airflow.sdk import BaseOperator, TriggerRule
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -42,29 +42,27 @@ class LakeCheckOperator(BaseOperator):
             AirflowSkipException: All tasks that might have made a dataset were skipped, and it does not exist.
             AirflowFailException: A blocking check has failed. Nothing is published.
         """
-        from lake_core.lake.errors import DatasetNotFound
+        if not self.applies(context["ti"]):
+            raise AirflowSkipException("there is nothing to check: what would have made it was skipped")
+        return self.check()
 
-        try:
-            return self.check()
-        except DatasetNotFound as error:
-            raise AirflowSkipException(f"there is nothing to check: {error}") from error
+    def applies(self, ti: Any) -> bool:
+        """Return whether there is something to check: not if all tasks were skipped that might have made it."""
+        from lake_orch.airflow.reading import exists
+        from lake_orch.airflow.task_states import TaskInstanceStates
+
+        states = TaskInstanceStates(ti, self.upstream_task_ids).states()
+        return set(states.values()) != {"skipped"} or all(map(exists, self.datasets))
 
     def check(self) -> dict[str, Any]:
         """Call the check, and return whether it passed.
 
         Raises:
-            DatasetNotFound: A dataset does not exist, and all tasks that might have made it were skipped.
             AirflowFailException: A blocking check has failed.
         """
-        from lake_core.lake.errors import DatasetNotFound
-
         checked = ", ".join(dataset.path for dataset in self.datasets)
         try:
             reason = objection(self._called())
-        except DatasetNotFound as error:
-            if self._all_skipped(get_current_context()["ti"]):
-                raise
-            reason = str(error)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
         if reason is None:
@@ -81,12 +79,6 @@ class LakeCheckOperator(BaseOperator):
         arguments = loaded_arguments(self.python_callable, dict(zip(names, self.datasets, strict=True)))
         verdict: object = self.python_callable(**arguments)
         return verdict
-
-    def _all_skipped(self, ti: Any) -> bool:
-        from lake_orch.airflow.task_states import TaskInstanceStates
-
-        states = TaskInstanceStates(ti, self.upstream_task_ids).states()
-        return bool(states) and set(states.values()) == {"skipped"}
 
 
 def objection(verdict: object) -> str | None:

@@ -121,7 +121,7 @@ class CloseOperator(SessionOperator):
                 # The tasks that were cleared alone, without `publish`, have written since.
                 if not run.run.is_published:
                     try:
-                        _check_again(session)
+                        _check_again(session, ti)
                     except AirflowFailException:
                         run.run.close("a check did not pass", keep=session.keep_failed_for)
                         raise
@@ -144,12 +144,12 @@ class CloseOperator(SessionOperator):
         return outcome
 
 
-def _check_again(session: SessionGroup) -> None:
+def _check_again(session: SessionGroup, ti: Any) -> None:
     """Do the checks of a group, as what they checked has been written again. Raises AirflowFailException."""
     from lake_orch.airflow.checks import LakeCheckOperator
 
     for task in session:
-        if isinstance(task, LakeCheckOperator):
+        if isinstance(task, LakeCheckOperator) and task.applies(ti):
             task.check()
 
 

@@ -86,6 +86,12 @@ def check_visible(dataset: DescribedDataset, session_id: str) -> None:
             )
 
 
+def exists(dataset: DescribedDataset) -> bool:
+    """Return whether a dataset is there, where the task that is running reads it. Plain files are not looked for."""
+    lake, ref, _ = place_of(dataset)
+    return dataset.format == "files" or dataset.path in lake.at(ref).datasets()
+
+
 def open_dataset(dataset: DescribedDataset) -> Any:
     """Open a dataset as its format's handle, or the store of files. Raises DatasetNotFound."""
     lake, ref, branch = place_of(dataset)

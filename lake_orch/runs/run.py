@@ -212,11 +212,11 @@ class Run:
             return "nothing"
         if record.state in (OPEN, FAILED) and not record.conflicts:
             session = self.lake.get_session(record.id)
-            if record.batches:
+            if has_changes(record.batches):
                 session.fail(reason, keep=keep)
             else:
                 session.abandon()
-        if (record.batches and not record.is_published) or self._lost() or self._is_outdated():
+        if (has_changes(record.batches) and not record.is_published) or self._lost() or self._is_outdated():
             return "unpublished"
         return "published" if any(each.is_published for each in self._generations()) else "nothing"
 
@@ -226,7 +226,7 @@ class Run:
     def _lost(self) -> Mapping[str, Collection[str]]:
         """Return the tasks whose tries count, but wrote into generations that ended unpublished, by generation."""
         ended = [each for each in self._generations() if each.conflicts or each.state in (ABANDONED, EXPIRED)]
-        lost = {each.id: _tasks(each.batches, self.states, TryState.SUCCEEDED) for each in ended}
+        lost = {each.id: _tasks(_changing(each.batches), self.states, TryState.SUCCEEDED) for each in ended}
         return {id: tasks for id, tasks in lost.items() if tasks}
 
     def _check_not_lost(self) -> None:
@@ -308,6 +308,15 @@ def discard_gone(session: SharedSession, states: TaskStates) -> Collection[str]:
     """Take out of a session what tries wrote that do not count any longer, and return their tasks."""
     gone = _batches(session.list_batches(), states, TryState.GONE)
     return session.discard_batches([batch.id for batch in gone]) if gone else ()
+
+
+def has_changes(batches: Iterable[Batch]) -> bool:
+    """Return whether some batches have changed their session: those of a task that wrote nothing do not."""
+    return bool(_changing(batches))
+
+
+def _changing(batches: Iterable[Batch]) -> Sequence[Batch]:
+    return [batch for batch in batches if batch.before != batch.after]
 
 
 def gone_tasks(batches: Iterable[Batch], states: TaskStates) -> set[str]:

@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from example_pipelines.airflow_flights.runs import Run, api, call
 
-__all__ = ["Life", "api"]
+__all__ = ["Life", "api", "call"]
 
 
 class Life(Run):
