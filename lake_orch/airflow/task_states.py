@@ -118,6 +118,10 @@ class TaskInstanceStates(_NamedTasks):
         """Return the task instances that have neither succeeded nor were skipped."""
         return [shown_name(*key) for key, state in self.states().items() if state not in _DONE]
 
+    def succeeded(self) -> Collection[str]:
+        """Return the task instances that have succeeded."""
+        return [shown_name(*key) for key, state in self.states().items() if state == "success"]
+
     def states(self) -> Mapping[tuple[str, int], str | None]:
         """Return the state of each task instance, by task id and map index."""
         if self._states is None:
@@ -169,4 +173,8 @@ class OneTaskState(_NamedTasks):
 
     def unfinished(self) -> Collection[str]:
         """Return nothing: there is no other task."""
+        return ()
+
+    def succeeded(self) -> Collection[str]:
+        """Return nothing, for the same reason."""
         return ()

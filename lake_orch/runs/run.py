@@ -145,15 +145,19 @@ class Run:
             )
 
     def _check_known(self) -> None:
-        """Check that the lake still knows what the run may have published. Raises BatchesGone.
+        """Check that the lake still knows what the run may have written. Raises BatchesGone.
 
         The sessions of a run are forgotten after some time. Its commits are not.
         """
         if self.session is not None or self.lake.repository.clock() - self.began <= REPLACEABLE:
             return
-        for commit in self.lake.log(self.branch, first_parent=True):
-            if commit.creation_date < self.began:
-                return
+        succeeded = self.states.succeeded()
+        if succeeded:
+            raise BatchesGone(
+                f"run {self.name!r} began on {self.began:%Y-%m-%d}, and the lake no longer knows what these tasks have "
+                f"written: {listed(sorted(succeeded))}. Run them again as well, or start a new run"
+            )
+        for commit in self.lake.log(self.branch, first_parent=True, since=self.began):
             if is_generation(commit.metadata.get("session", ""), self.name):
                 raise BatchesGone(
                     f"run {self.name!r} was published with commit {commit.id[:12]} on {commit.creation_date:%Y-%m-%d}, "

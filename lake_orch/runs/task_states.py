@@ -39,6 +39,9 @@ class TaskStates(Protocol):
     def unfinished(self) -> Collection[str]:
         """Return the names of the tasks that the run has yet to run to their end, whether or not they have written."""
 
+    def succeeded(self) -> Collection[str]:
+        """Return the names of the tasks that have succeeded, whether or not they have written."""
+
     def replaces(self, task: str) -> bool:
         """Return whether a task writes in place of what it wrote before, such as by an overwrite or a merge by keys.
 

@@ -55,6 +55,9 @@ class Tries:
     def unfinished(self) -> Collection[str]:
         return [task for task, (_, state) in self.last.items() if state is not TryState.SUCCEEDED]
 
+    def succeeded(self) -> Collection[str]:
+        return [task for task, (_, state) in self.last.items() if state is TryState.SUCCEEDED]
+
     def name(self, task: str) -> str:
         return task
 
@@ -171,11 +174,21 @@ def test_what_the_lake_has_forgotten_is_not_taken_for_nothing(bench: Bench, is_p
     for _ in range(3):
         bench.clock.pass_days(20)
         bench.lake.maintenance.gc()
+    bench.tries.begin("b")
     before = bench.rows()
-    with pytest.raises(LakeError) as error:
-        bench.do("a", 2, number=2)
-    assert isinstance(error.value, BatchesGone)
+    with pytest.raises(BatchesGone):
+        bench.run.begin(bench.tries.last["b"][0])
     assert bench.rows() == before
+
+
+def test_a_run_that_has_published_nothing_begins_anew_whenever_that_is(bench: Bench) -> None:
+    bench.do("a", 1)
+    for _ in range(3):
+        bench.clock.pass_days(20)
+        bench.lake.maintenance.gc()
+    bench.do("a", 2, number=2)
+    bench.run.publish()
+    assert bench.rows() == [("a", 2)]
 
 
 def test_a_publish_is_repeated_some_weeks_later(bench: Bench) -> None:

@@ -105,6 +105,9 @@ class Orchestrator:
     def unfinished(self) -> Collection[str]:
         return [task.name for task in self.tasks.values() if task.state not in (State.SUCCESS, State.SKIPPED)]
 
+    def succeeded(self) -> Collection[str]:
+        return [task.name for task in self.tasks.values() if task.state is State.SUCCESS]
+
     def name(self, task: str) -> str:
         return task
 
