@@ -42,3 +42,9 @@ def act(task_id: str) -> None:
     """Fail, if that is planned for a task."""
     if task_id.rpartition(".")[2] in planned().get("fail", []):
         raise RuntimeError(f"{task_id} fails as planned")
+
+
+def begin(ti: Any) -> None:
+    """Note that a try has begun, and has written nothing yet. Fail, if that is planned for its task."""
+    note(ti, begins=True)
+    act(ti.task_id)

@@ -54,10 +54,10 @@ def meant(*lives: Any) -> Counter[tuple[str, str, int]]:
     rows: Counter[tuple[str, str, int]] = Counter()
     for life in lives:
         states = life.states()
-        last = {(call["task"], call["map"]): call["n"] for call in calls() if call["run"] == life.run_id}
-        for (task, index), number in last.items():
-            table = WRITERS.get(task.removeprefix("session."))
-            if table is not None and states.get((task, index)) == "success":
+        last = {(call["task"], call["map"]): call for call in calls() if call["run"] == life.run_id}
+        for (task, index), call in last.items():
+            table, number = WRITERS.get(task.removeprefix("session.")), call["n"]
+            if table is not None and "begins" not in call and states.get((task, index)) == "success":
                 rows[table, task, number] = 2
     return rows
 

@@ -10,7 +10,7 @@ from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk import BaseOperator, TriggerRule, dag, get_current_context, task
 
 from lake_orch.airflow import LakeFile, LakeTable, lake_session
-from tests.airflow.behaviour import act, note, planned
+from tests.airflow.behaviour import act, begin, note, planned
 
 SLICE = LakeTable("tables/slice", partition_by=["day"])
 SHARED, OWN, REPORT = LakeTable("tables/shared"), LakeTable("tables/own"), LakeFile("reports/last")
@@ -57,14 +57,14 @@ def lives() -> None:
         @task.lake(into=SLICE, slice="day = DATE '{{ ds }}'")
         def day(ds: str | None = None) -> pa.Table:
             ti = get_current_context()["ti"]
-            act(ti.task_id)
+            begin(ti)
             data = rows(ti)
             return data.append_column("day", pa.array([datetime.fromisoformat(str(ds)).date()] * len(data)))
 
         @task.lake(into=SHARED, mode="append")
         def line(file: int) -> pa.Table:
             ti = get_current_context()["ti"]
-            act(ti.task_id)
+            begin(ti)
             return rows(ti)
 
         @task.branch
@@ -82,7 +82,7 @@ def lives() -> None:
         @task.lake(into=OWN, mode="append", trigger_rule=TriggerRule.NONE_FAILED)
         def down(lines: LakeTable, of_day: pa.Table) -> pa.Table:
             ti = get_current_context()["ti"]
-            act(ti.task_id)
+            begin(ti)
             run_id = ti.run_id
             read = lines.load(pa.Table, where=f"run = '{run_id}' AND task = 'session.line'")
             assert read.num_rows == 2 * planned().get("files", 2), read.to_pylist()
@@ -92,7 +92,7 @@ def lives() -> None:
         @task.lake(into=REPORT)
         def report() -> str:
             ti = get_current_context()["ti"]
-            act(ti.task_id)
+            begin(ti)
             return str(note(ti))
 
         @run.check(SLICE)
