@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import BaseSensorOperator, dag, get_current_context, setup, task, teardown
-from airflow.sdk.exceptions import AirflowSkipException
 
 from lake_orch.airflow import LakeFile, LakeTable, lake_session
 from tests.airflow.behaviour import act, note, planned
