@@ -17,6 +17,7 @@ from lake_orch.airflow.hook import DEFAULT_CONNECTION, LakeHook
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from lake_core.lake.state.state_store import StateStore
     from lake_orch.assets.landing.batch import LandedBatch
     from lake_orch.assets.landing.ledger import Ledger
 
@@ -79,8 +80,12 @@ class LandingOperator(BaseOperator):
             with workspace:
                 ledger = _ledger(self.zone, self.into.connection)
                 table = workspace.find(self.into.path, "delta")
-                last = None if table is None else table.snapshot.transaction_version(ledger.zone.app_id)
-                for batch in _new_batches(ledger, ledger.landed if last is None else last, self.most_batches):
+                published = _last_batch(run.lake.at(run.branch), self.into.path, ledger)
+                if published is not None:
+                    ledger.note_landed(published)  # what is only staged may never be published
+                staged = None if table is None else table.snapshot.transaction_version(ledger.zone.app_id)
+                last = ledger.landed if staged is None else staged
+                for batch in _new_batches(ledger, last, self.most_batches):
                     rows = batch.to_arrow(schema=self.into.schema) if self.read is None else self.read(batch)
                     if table is None:
                         table = workspace.create(
@@ -94,11 +99,17 @@ class LandingOperator(BaseOperator):
         return landed
 
 
+def _last_batch(state: StateStore, path: str, ledger: Ledger) -> int | None:
+    """Return the last batch that is in the table of a state, or None if it does not say."""
+    if path not in state.datasets():
+        return None
+    return state.delta(path).snapshot.transaction_version(ledger.zone.app_id)
+
+
 def _new_batches(ledger: Ledger, landed: int, most: int) -> list[LandedBatch]:
     """Group new files into batches, and return those that are not in the table yet, in order."""
     from lake_orch.assets.landing.batch import LandedBatch
 
-    ledger.note_landed(landed)
     diff = ledger.diff(ledger.zone.files(), landed)
     for file in diff.rewritten:
         _log.warning("%s was rewritten after it had landed: the table has the rows of the first version", file.key)

@@ -202,6 +202,21 @@ def test_files_that_have_landed_stay_when_their_run_is_cleared(lake_root: Path) 
     assert sorted(row["file"] for row in rows(lake_root, "landed") or []) == ["a", "b"]
 
 
+def test_files_that_were_staged_and_never_published_land_in_the_next_run(lake_root: Path) -> None:
+    from tests.airflow.test_events import run
+
+    folder = lake_root.parent / "landing"
+    folder.mkdir()
+    (folder / "a.csv").write_text("file\na\n")
+    first = run("elsewhere", str(folder))
+    for _ in range(2):
+        first.go(until=lambda task: task == "session.publish")
+        first.clear("session.land")
+    first.end()
+    assert run("elsewhere", str(folder)).go() == "success"
+    assert [row["file"] for row in rows(lake_root, "landed") or []] == ["a"]
+
+
 def test_files_have_events_if_they_changed(lake_root: Path) -> None:
     life_of("files_of_all_kinds").go()
     before = newest_event()
