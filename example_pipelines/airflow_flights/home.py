@@ -13,6 +13,12 @@ from example_pipelines.flights.places import LAKE_ROOT, REPOSITORY
 
 DAGS = Path(__file__).parent / "dags"
 
+_COMMAND = """\
+#!/bin/sh
+case "$1" in scheduler|triggerer) set -- "$@" --skip-serve-logs;; esac
+exec "{python}" -m airflow "$@"
+"""
+
 
 def settings(port: int = 8080) -> dict[str, str]:
     """Return the environment of all processes of Airflow. Those that a user has set stay as they are."""
@@ -51,3 +57,12 @@ def make_home(*, anew: bool) -> Path:
     with (home / "migration.log").open("w") as log:
         subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], check=True, stdout=log, stderr=log)
     return home
+
+
+def write_command(folder: Path) -> Path:
+    """Write a command `airflow` whose servers of logs are not started: they would listen to every network."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = folder / "airflow"
+    command.write_text(_COMMAND.format(python=sys.executable))
+    command.chmod(0o755)
+    return command

@@ -6,7 +6,6 @@ import argparse
 import os
 import signal
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,12 +24,13 @@ def main() -> None:
     port = parser.parse_args().port
     Lake.create(LAKE_ROOT, exist_ok=True)
     os.environ.update(home.settings(port))
-    # It starts its parts by the name `airflow`.
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     home.make_home(anew=False)
+    command = home.write_command(Path(os.environ["AIRFLOW_HOME"], "bin"))
+    # It starts its parts by the name `airflow`.
+    os.environ["PATH"] = os.pathsep.join([str(command.parent), os.environ["PATH"]])
     print(f"Airflow will be at http://127.0.0.1:{port} in half a minute. Stop it with Ctrl-C.", flush=True)
     # On Ctrl-C, some of its processes wait for one another for ever. So they get a session of their own, to be ended.
-    server = subprocess.Popen([sys.executable, "-m", "airflow", "standalone"], start_new_session=True)
+    server = subprocess.Popen([command, "standalone"], start_new_session=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

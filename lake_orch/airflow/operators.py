@@ -57,14 +57,14 @@ class OpenOperator(SessionOperator, SkipMixin):
         from lake_orch.airflow.task_states import TaskInstanceStates
 
         session, ti = _session(context), context["ti"]
-        if "skipped" in TaskInstanceStates(ti, self.upstream_task_ids - self.awaited).states().values():
-            own = (session.own_id(PUBLISH_TASK), session.own_id(CLOSE_TASK))
-            self.skip(ti, [task for task in self.get_direct_relatives() if task.task_id not in own])
         with without_retry():
             run = TaskRun.of_session(session)
             opened = run.run.open(anew=True)
         set_links(self, run.lake, opened.id)
         self.log.info("session %s is open on %s of %s", opened.id, run.branch, run.lake.url)
+        if "skipped" in TaskInstanceStates(ti, self.upstream_task_ids - self.awaited).states().values():
+            own = (session.own_id(PUBLISH_TASK), session.own_id(CLOSE_TASK))
+            self.skip(ti, [task for task in self.get_direct_relatives() if task.task_id not in own])
         return opened.id
 
 
@@ -89,13 +89,16 @@ class PublishOperator(SessionOperator):
             published = _publish(run, session)
         outcome_of_publish = tell(self, run, published, context)
         ti.xcom_push(key=PUBLISHED_KEY, value=outcome_of_publish)
-        if not outcome_of_publish["datasets"]:
+        if not outcome_of_publish["changed"]:
             raise AirflowSkipException("the tasks have written nothing, so nothing was published")
         return outcome_of_publish
 
 
 class CloseOperator(SessionOperator):
-    """Ends the session of a run. It fails the run if something stays unpublished: a run is green only if it is true."""
+    """Ends the session of a run. It fails the run if something stays unpublished: a run is green only if it is true.
+
+    It publishes what tasks have written that were cleared alone, without `publish`, after that had published.
+    """
 
     def execute(self, context: Context) -> str:
         """Close the session, and return what became of it.
@@ -112,36 +115,42 @@ class CloseOperator(SessionOperator):
         with without_retry():
             run = TaskRun.of_session(session)
             self.link_session(run)
-            outcome_of_publish = ti.xcom_pull(task_ids=[publish_id], key=PUBLISHED_KEY)[0]
+            told = ti.xcom_pull(task_ids=[publish_id], key=PUBLISHED_KEY)[0]
             state = TaskInstanceStates(ti, [publish_id]).states().get((publish_id, -1))
-            has_published = outcome_of_publish is not None and state in ("success", "skipped")
+            # The XCom of a task that is skipped before it begins is that of an earlier pass.
+            has_ended = told is not None and (state == "success" or (state == "skipped" and not told["changed"]))
+            skipping = _skipping(ti, session, publish_id) if state == "skipped" and not has_ended else []
             run.run.states.look()
             unfinished = run.run.states.unfinished()
-            if has_published and session.on_alone == "publish" and not unfinished:
-                # The tasks that were cleared alone, without `publish`, have written since.
-                if not run.run.is_published:
-                    try:
-                        _check_again(session, ti)
-                    except AirflowFailException:
-                        run.run.close("a check did not pass", keep=session.keep_failed_for)
-                        raise
-                published = _publish(run, session)
-                if published is not None and published.published.commit != outcome_of_publish["commit"]:
-                    tell(self, run, published, context)
+            may_publish = has_ended or (bool(skipping) and not run.run.holds_writes)
+            if may_publish and session.on_alone == "publish" and not unfinished:
+                self._publish_alone(run, session, context)
             reason = f"{publish_id} is {state or 'not run'}"
+            if skipping:
+                reason = (
+                    f"{skipping[0]} has skipped all that follows it, {publish_id} too, whatever their trigger rules"
+                )
             outcome = run.run.close(reason, keep=session.keep_failed_for)
-        skipping = _skipping(ti, session, publish_id) if state == "skipped" and not has_published else []
-        if skipping and outcome == "nothing" and not unfinished:
+        if may_publish and outcome != "unpublished" and not unfinished:
             return outcome
-        if skipping:
-            reason = f"{skipping[0]} has skipped all that follows it ({publish_id}, too), whatever their trigger rules"
-        if outcome == "published" and not has_published:
+        if outcome == "published":
             raise AirflowFailException(f"what was written is published, but {reason}: clear it to finish the run")
-        if outcome == "unpublished" or not has_published:
-            kept = "" if outcome != "unpublished" else _kept(run, session)
-            rest = f"; yet to run: {', '.join(sorted(unfinished)[:5])}" if unfinished else ""
-            raise AirflowFailException(f"the run is not published, as {reason}{rest}{kept}")
-        return outcome
+        kept = _kept(run, session) if outcome == "unpublished" else ""
+        rest = f"; yet to run: {', '.join(sorted(unfinished)[:5])}" if unfinished else ""
+        raise AirflowFailException(f"the run is not published, as {reason}{rest}{kept}")
+
+    def _publish_alone(self, run: TaskRun, session: SessionGroup, context: Context) -> None:
+        """Check and publish what is not published yet. Raises AirflowFailException."""
+        if run.run.session is None or run.run.is_published:
+            return
+        try:
+            _check_again(session, context["ti"])
+        except AirflowFailException:
+            run.run.close("a check did not pass", keep=session.keep_failed_for)
+            raise
+        published = _publish(run, session)
+        if published is not None:
+            tell(self, run, published, context)
 
 
 def _check_again(session: SessionGroup, ti: Any) -> None:
@@ -165,13 +174,15 @@ def _publish(run: TaskRun, session: SessionGroup) -> PublishedRun | None:
 
     Raises AirflowFailException.
     """
-    from lake_core.lake.errors import Conflict, UnfinishedTasks
+    from lake_core.lake.errors import Conflict, SessionClosed, UnfinishedTasks
     from lake_orch.airflow.task_states import readable
 
     try:
         return run.run.publish(half_written="leave out")
     except UnfinishedTasks as error:
         raise AirflowFailException(f"{error}. Run them, clear them, or mark them as successful") from error
+    except SessionClosed as error:
+        raise AirflowFailException(readable(str(error))) from error
     except Conflict as error:
         again = f"Clear the tasks of the group {session.group_id!r}, which then write on top of it"
         raise AirflowFailException(readable(str(error.replace(remedy=again)))) from error
@@ -184,7 +195,7 @@ def tell(operator: SessionOperator, run: TaskRun, published: PublishedRun | None
     from lake_pipes.metadata import ROWS_WRITTEN
 
     if published is None:
-        return {"commit": None, "branch": run.branch, "session": None, "datasets": {}}
+        return {"commit": None, "changed": False, "branch": run.branch, "session": None, "datasets": {}}
     commit = published_commit(run, published)
     set_links(operator, run.lake, published.published.session, commit)
     assert run.session is not None
@@ -209,6 +220,7 @@ def tell(operator: SessionOperator, run: TaskRun, published: PublishedRun | None
         operator.log.warning("others have rewritten what was replaced, so it stays: %s", ", ".join(published.stayed))
     return {
         "commit": published.published.commit,
+        "changed": commit is not None,
         "branch": run.branch,
         "session": published.published.session,
         "datasets": {change.path: change.extra.get("version") for change in changes},

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class LakeSession(SessionGroup):
     """A group of tasks, and the session of a lake into which they write.
 
-    Its first task `open` opens the session, `publish` publishes it after all others, and the teardown `close` only
-    closes it: it fails the run if something stays unpublished.
+    Its first task `open` opens the session, `publish` publishes it after all others, and the teardown `close` closes
+    it: it fails the run if something stays unpublished.
     """
 
     @property

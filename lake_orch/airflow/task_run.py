@@ -15,7 +15,7 @@ from lake_core.workspace import Assignment
 from lake_core.workspace.session_writes import StagedWrites
 from lake_orch.airflow.errors import without_retry
 from lake_orch.airflow.hook import DEFAULT_BRANCH, LakeHook
-from lake_orch.airflow.session_group import SessionGroup, session_of
+from lake_orch.airflow.session_group import CLOSE_TASK, SessionGroup, session_of
 from lake_orch.airflow.task_states import OneTaskState, TaskInstanceStates, shown_name, task_name, tell_try
 from lake_orch.errors import InvalidDefinition
 from lake_orch.runs.run import PublishedRun, Run
@@ -126,10 +126,11 @@ class TaskRun:
             StaleAttempt: The try does not count any longer.
             Conflict: Others build on what is to be taken out: clear these tasks as well.
         """
+        self._check_closes()
         token = str(self.ti.id)
         tell_try({"ti": self.ti})  # a task that joined the session without its group has not yet
         task = task_name(self.ti.task_id, self._map_index, replaces=replaces)
-        part = self._next_part(task, token)
+        part = "0" if lasting is not None else self._next_part(task, token)
         stayed: set[str] = set()
         with without_retry(Conflict):
             attempt = TaskAttempt(task, int(self.ti.try_number), token, part)
@@ -142,6 +143,19 @@ class TaskRun:
         # Each try writes anew what it replaces, and each part adds to it. So their writes have names of their own.
         name = f"{task}{self.ti.dag_id} {self.ti.run_id} {token} {part}"
         return StagedWrites(self.lake, writer, self.branch, self.lake.url, name)
+
+    def _check_closes(self) -> None:
+        """Check that what is written can still be published.
+
+        Airflow clears `close` with a task that follows `open`, and not with one whose trigger rule forbids that.
+
+        Raises InvalidDefinition.
+        """
+        close_id = None if self.session is None else self.session.own_id(CLOSE_TASK)
+        if close_id is not None and TaskInstanceStates(self.ti, [close_id]).states().get((close_id, -1)) == "success":
+            raise InvalidDefinition(
+                f"nothing would publish what {self.shown} writes, as {close_id} has ended: clear that as well"
+            )
 
     def assign(self) -> Assignment:
         """Begin to write, and return what another process needs to write in place of this one, as a part of the try."""

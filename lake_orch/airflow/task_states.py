@@ -103,16 +103,22 @@ class TaskInstanceStates(_NamedTasks):
         if parsed is None:
             return TryState.SUCCEEDED
         task_id, written_as = parsed
-        tries = self._tries_of(task_id)
-        map_index = tries.get(attempt.token)
+        map_index = self._tries_of(task_id).get(attempt.token)
         if map_index is None:
-            if written_as not in tries.values() and self.states().get((task_id, written_as)) == "success":
+            if self._is_unknown(task_id, written_as):
+                self.look()  # it may have been cleared, and have begun again, between two answers
+            if self._is_unknown(task_id, written_as):
                 raise TryUnknown(
                     f"{shown_name(*parsed)} has succeeded, but Airflow no longer knows in which of its tries, as its "
                     "XComs were deleted: clear all tasks of the run, which then replace what they have written"
                 )
             return TryState.GONE
         return _STATES.get(self.states().get((task_id, map_index)) or "", TryState.GONE)
+
+    def _is_unknown(self, task_id: str, map_index: int) -> bool:
+        """Return whether a task instance has succeeded by a try that nobody knows."""
+        told = map_index in self._tries_of(task_id).values()
+        return not told and self.states().get((task_id, map_index)) == "success"
 
     def unfinished(self) -> Collection[str]:
         """Return the task instances that have neither succeeded nor were skipped."""

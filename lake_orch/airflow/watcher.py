@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from lake_orch.airflow.hook import DEFAULT_BRANCH, LakeHook
 
+_log = logging.getLogger(__name__)
 _CURSOR = "lake_head"
 """The key of the last commit that was seen, in the state store of the asset."""
 
@@ -70,18 +72,26 @@ class LakeCommitTrigger(BaseEventTrigger):
             seen = head
             await asyncio.sleep(self.poll_seconds)
 
-    def _look(self, since: str | None) -> tuple[str, Sequence[dict[str, Any]]]:
-        """Return the head of the branch, and what the commits after another one did to the dataset, oldest first."""
+    def _look(self, since: str | None) -> tuple[str | None, Sequence[dict[str, Any]]]:
+        """Look at the branch.
+
+        Returns:
+            Its head, or None if there is no such branch, and what the commits after another one did to the dataset,
+            oldest first.
+        """
         from itertools import takewhile
 
         from lake_orch.airflow.events import changes_of_commit
 
         hook = LakeHook(self.connection)
         lake, branch = hook.open(), self.branch or DEFAULT_BRANCH
-        head = lake.list_branches()[branch]
-        if since is None or since == head:
+        head = lake.list_branches().get(branch)
+        if since is None or head is None or since == head:
             return head, []
         commits = list(takewhile(lambda commit: commit.id != since, lake.log(branch, first_parent=True)))
+        if since not in commits[-1].parents:
+            _log.warning("commit %s is no longer on the branch %s: what came after it has no events", since, branch)
+            return head, []
         found = []
         for commit in reversed(commits):
             if commit.metadata.get("airflow/instance") == hook.instance():
@@ -95,8 +105,8 @@ class LakeCommitTrigger(BaseEventTrigger):
         """Return the last commit that was seen, or None."""
         return None if self._states is None else await self._states.aget(_CURSOR)
 
-    async def _keep(self, head: str) -> None:
-        if self._states is not None:
+    async def _keep(self, head: str | None) -> None:
+        if self._states is not None and head is not None:
             await self._states.aset(_CURSOR, head)
 
     @property

@@ -13,13 +13,11 @@ from airflow.sdk.definitions.taskgroup import MappedTaskGroup
 from lake_orch.airflow.checks import LakeCheckOperator
 from lake_orch.airflow.dataset import into_of
 from lake_orch.airflow.operators import CloseOperator, OpenOperator, PublishOperator
-from lake_orch.airflow.session_group import CLOSE_TASK, OPEN_TASK, PUBLISH_TASK
+from lake_orch.airflow.session_group import CLOSE_TASK, OPEN_TASK, PUBLISH_TASK, SessionGroup
 from lake_orch.airflow.task_states import tell_try
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from lake_orch.airflow.session_group import SessionGroup
 
 _AGAIN: Final[dict[str, Any]] = {"retries": 3, "retry_delay": timedelta(seconds=10)}
 """How often the tasks of a session that end it are tried again."""
@@ -29,6 +27,11 @@ def check_place(session: SessionGroup) -> None:
     """Raise ValueError if a group cannot be a session where it is."""
     group = session.parent_group
     while group is not None:
+        if isinstance(group, SessionGroup):
+            raise ValueError(
+                f"the session {session.group_id!r} is in the session {group.group_id!r}: a task writes into one, so "
+                "put them beside one another"
+            )
         if isinstance(group, MappedTaskGroup):
             raise ValueError(
                 f"the session {session.group_id!r} is in the mapped task group {group.group_id!r}: a session is one "
@@ -68,6 +71,8 @@ def wire(session: SessionGroup) -> None:
             open_task.set_downstream(task)
         if _must_precede_publish(task, ids):
             task.set_downstream(publish)
+            # `publish` ends at once when a task fails. Those that still write need their session until they have ended.
+            task.set_downstream(close)
     publish.set_downstream(close)
     close.as_teardown(setups=[open_task], on_failure_fail_dagrun=True)
 

@@ -1,1 +1,1 @@
-"""Dagster runs in a lake: attempts and their lineage, the session of a run, and the gate before it is published."""
+"""Runs of orchestrators in a lake: their attempts, the session of a run, and the gate before it is published."""

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from lake_core.lake.session.session_writer import SessionWriter
     from lake_orch.runs.task_states import TaskStates
 
+_LASTING = "lasting "
+"""How the names of tasks begin whose writes do not depend on their tries."""
 _TRIES = 8
 """How often the tasks are looked at again because one of them has written in between."""
 
@@ -72,6 +74,12 @@ class Run:
         record = self.session
         return record is not None and record.is_published and not self._is_outdated()
 
+    @property
+    def holds_writes(self) -> bool:
+        """Return whether its session holds changes that are not published."""
+        record = self.session
+        return record is not None and not record.is_published and has_changes(record.batches)
+
     def open(self, *, anew: bool = False) -> SharedSession:
         """Open the session, resume it if it failed, or open the next generation if it has ended.
 
@@ -83,7 +91,8 @@ class Run:
         """
         record = self.session
         if record is not None and (record.state == FAILED or (anew and record.state == OPEN)):
-            counts = len(gone_tasks(record.batches, self.states)) < len({batch.task for batch in record.batches})
+            written = [batch for batch in record.batches if batch.task is not None]
+            counts = len(_batches(written, self.states, TryState.GONE)) < len(written)
             if not counts and record.base != self.lake.list_branches().get(self.branch):
                 self.lake.get_session(record.id).abandon()
         return self.lake.open_session(
@@ -108,8 +117,8 @@ class Run:
             attempt: The try.
             stayed: Gets the datasets in which something stays of what tries had published that do not count, because
                 others have rewritten it since, and the task replaces it anyway.
-            lasting: The name under which it writes, if what it writes stays whatever becomes of the try. The
-                orchestrator knows no task of that name.
+            lasting: The name under which it writes, if what it writes stays whatever becomes of the try, as long as
+                the session does: the next run writes it otherwise.
 
         Raises:
             StaleAttempt: The try does not count any longer: let its process end.
@@ -126,7 +135,7 @@ class Run:
                 self._replace(session, set() if stayed is None else stayed)
                 # What other tries at the task wrote is taken out by now, unless they came after this one.
                 return session.join(
-                    task=lasting or attempt.task,
+                    task=attempt.task if lasting is None else f"{_LASTING}{lasting}",
                     attempt=attempt.number,
                     token=attempt.token,
                     part=attempt.part,
@@ -230,7 +239,14 @@ class Run:
     def _lost(self) -> Mapping[str, Collection[str]]:
         """Return the tasks whose tries count, but wrote into generations that ended unpublished, by generation."""
         ended = [each for each in self._generations() if each.conflicts or each.state in (ABANDONED, EXPIRED)]
-        lost = {each.id: _tasks(_changing(each.batches), self.states, TryState.SUCCEEDED) for each in ended}
+        lost = {
+            each.id: {
+                task
+                for task in _tasks(_changing(each.batches), self.states, TryState.SUCCEEDED)
+                if not task.startswith(_LASTING)
+            }
+            for each in ended
+        }
         return {id: tasks for id, tasks in lost.items() if tasks}
 
     def _check_not_lost(self) -> None:

@@ -8,7 +8,6 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +20,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
+
+from example_pipelines.airflow_flights.home import write_command
 
 T = TypeVar("T")
 
@@ -53,13 +54,6 @@ SETTINGS = {
     "DAG_PROCESSOR__PRINT_STATS_INTERVAL": "0",
 }
 
-_START = """\
-#!/bin/sh
-# The servers of logs would listen to every network.
-case "$1" in scheduler|triggerer) set -- "$@" --skip-serve-logs;; esac
-exec "{python}" -m airflow "$@"
-"""
-
 PRELOADED = "import lake_orch.airflow.preload\n"
 
 
@@ -85,10 +79,7 @@ class Standalone:
         self._lock = Lock()
         self.schedulers_started = 0
         folder = home / "bin"
-        folder.mkdir()
-        self._command = folder / "airflow"
-        self._command.write_text(_START.format(python=sys.executable))
-        self._command.chmod(0o755)
+        self._command = write_command(folder)
         (home / "config").mkdir()
         (home / "config" / "airflow_local_settings.py").write_text(local_settings)
         database = home / "airflow.db"
