@@ -224,6 +224,56 @@ def test_files_have_events_if_they_changed(lake_root: Path) -> None:
     assert {each["path"] for each in events(before)} == {"reports/day.v2", "reports/log.json"}
 
 
+def test_files_without_events_are_published_nevertheless(lake_root: Path) -> None:
+    life = life_of("many_files")
+    assert (life.go(), life.states()["session.publish", -1]) == ("success", "success")
+
+
+def test_a_session_is_open_until_all_its_tasks_have_ended(lake_root: Path) -> None:
+    plan(fail=["failing"])
+    life = life_of("side_by_side")
+    life.go(choose=lambda ready: next((ti for ti in ready if ti.task_id != "session.long"), ready[0]))
+    assert life.states()["session.long", -1] == "success"
+    plan(fail=[])
+    life.clear(only_failed=True)
+    assert life.go() == "success"
+    assert (len(rows(lake_root, "t") or []), len(rows(lake_root, "u") or [])) == (1, 1)
+
+
+def test_a_task_beside_open_is_cleared_alone_with_close(lake_root: Path) -> None:
+    life = life_of("skipped_from_above")
+    life.go()
+    before = rows(lake_root, "u")
+    life.clear("session.audit")
+    life.go()
+    assert (life.states()["session.audit", -1], rows(lake_root, "u")) == ("failed", before)
+    life.clear("session.audit", "session.close")
+    assert life.go() == "success"
+    assert rows(lake_root, "u") != before
+    assert len(rows(lake_root, "u") or []) == 1
+
+
+def test_close_gives_the_events_of_a_commit_once(lake_root: Path) -> None:
+    life = life_of("two_writers")
+    life.go()
+    life.clear("session.one")
+    life.go()
+    before = newest_event()
+    life.clear("session.close")
+    assert life.go() == "success"
+    assert events(before) == []
+
+
+def test_a_session_in_a_session_is_refused_where_it_is_made(airflow_home: Path) -> None:
+    from airflow.sdk import DAG
+
+    from lake_orch.airflow import lake_session
+
+    with pytest.raises(ValueError, match="put them beside one another"), DAG("nested", schedule=None):
+        with lake_session("outer"), lake_session("inner"):
+            pass
+
+
 def test_a_path_of_any_letters_has_events(lake_root: Path) -> None:
     before = newest_event()
     assert life_of("in_another_alphabet").go() == "success"

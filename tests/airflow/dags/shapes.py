@@ -367,6 +367,36 @@ def files_of_all_kinds() -> None:
 
 
 @dag(**OPTIONS)
+def many_files() -> None:
+    with lake_session() as run:
+
+        @task
+        def put(work: Any = run.writer) -> None:
+            with work() as writer:
+                for number in range(101):
+                    writer.files.put(f"reports/{number}.txt", b"text")
+
+        put()
+
+
+@dag(**OPTIONS)
+def side_by_side() -> None:
+    with lake_session():
+
+        @task.lake(into=T)
+        def long() -> pa.Table:
+            return number()
+
+        @task.lake(into=U)
+        def failing() -> pa.Table:
+            act("failing")
+            return number()
+
+        long()
+        failing()
+
+
+@dag(**OPTIONS)
 def in_another_alphabet() -> None:
     with lake_session():
 
@@ -381,5 +411,6 @@ for each in (
     *(checked_by_numpy_and_arrow, checked_beside_a_skip, checked_after_the_writer, checked_without_a_dataset),
     *(awaited, yielded, skipped_from_above, short_circuit, tidied, on_another_branch, read_too_early, by_its_name),
     *(one_after_another, blocks, rescheduled, by_itself, two_writers, sums, files_of_all_kinds, in_another_alphabet),
+    *(many_files, side_by_side),
 ):
     each()
