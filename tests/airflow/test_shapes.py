@@ -269,9 +269,9 @@ def test_a_session_in_a_session_is_refused_where_it_is_made(airflow_home: Path) 
 
     from lake_orch.airflow import lake_session
 
-    with pytest.raises(ValueError, match="put them beside one another"), DAG("nested", schedule=None):
-        with lake_session("outer"), lake_session("inner"):
-            pass
+    refused = pytest.raises(ValueError, match="put them beside one another")
+    with refused, DAG("nested", schedule=None), lake_session("outer"), lake_session("inner"):
+        pass
 
 
 def test_a_path_of_any_letters_has_events(lake_root: Path) -> None:
