@@ -91,5 +91,5 @@ def _referenced(xcom: Mapping[str, Any]) -> LakeDataset:
 def _unpublished_sessions(value: object) -> set[str]:
     """Return the sessions into which the tasks wrote that a value refers to, and which they did not publish."""
     references: Sequence[object] = value if isinstance(value, Sequence) else [value]
-    found = (each for each in references if isinstance(each, dict) and each.get("commit") is None)
-    return {each["session"] for each in found if each.get("session") is not None}
+    staged = (each for each in references if isinstance(each, dict) and each.get("commit") is None)
+    return {each["session"] for each in staged if each.get("session") is not None}

@@ -115,10 +115,11 @@ class CloseOperator(SessionOperator):
         with without_retry():
             run = TaskRun.of_session(session)
             self.link_session(run)
-            told = ti.xcom_pull(task_ids=[publish_id], key=PUBLISHED_KEY)[0]
+            last_publish = ti.xcom_pull(task_ids=[publish_id], key=PUBLISHED_KEY)[0]
             state = TaskInstanceStates(ti, [publish_id]).states().get((publish_id, -1))
             # The XCom of a task that is skipped before it begins is that of an earlier pass.
-            has_ended = told is not None and (state == "success" or (state == "skipped" and not told["changed"]))
+            did_nothing = last_publish is not None and not last_publish["changed"]
+            has_ended = last_publish is not None and (state == "success" or (state == "skipped" and did_nothing))
             skipping = _skipping(ti, session, publish_id) if state == "skipped" and not has_ended else []
             run.run.states.look()
             unfinished = run.run.states.unfinished()
@@ -165,8 +166,8 @@ def _check_again(session: SessionGroup, ti: Any) -> None:
 def _skipping(ti: Any, session: SessionGroup, task_id: str) -> Sequence[str]:
     """Return the tasks of a group that have skipped a task by themselves, whatever its trigger rule is."""
     ids = sorted(session.work_ids())
-    told = ((id, each) for id in ids for each in ti.xcom_pull(task_ids=[id], key=XCOM_SKIPMIXIN_KEY))
-    return [id for id, each in told if each is not None and task_id in each.get(XCOM_SKIPMIXIN_SKIPPED, ())]
+    skips = ((id, each) for id in ids for each in ti.xcom_pull(task_ids=[id], key=XCOM_SKIPMIXIN_KEY))
+    return [id for id, each in skips if each is not None and task_id in each.get(XCOM_SKIPMIXIN_SKIPPED, ())]
 
 
 def _publish(run: TaskRun, session: SessionGroup) -> PublishedRun | None:

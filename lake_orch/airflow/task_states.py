@@ -117,8 +117,8 @@ class TaskInstanceStates(_NamedTasks):
 
     def _is_unknown(self, task_id: str, map_index: int) -> bool:
         """Return whether a task instance has succeeded by a try that nobody knows."""
-        told = map_index in self._tries_of(task_id).values()
-        return not told and self.states().get((task_id, map_index)) == "success"
+        is_named = map_index in self._tries_of(task_id).values()
+        return not is_named and self.states().get((task_id, map_index)) == "success"
 
     def unfinished(self) -> Collection[str]:
         """Return the task instances that have neither succeeded nor were skipped."""
