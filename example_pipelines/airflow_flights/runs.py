@@ -22,6 +22,8 @@ from airflow.sdk.definitions.dag import _run_task
 from airflow.utils.state import DagRunState, TaskInstanceState
 from sqlalchemy import select
 
+from example_pipelines.airflow_flights.clear_request import clear_request
+
 if AIRFLOW_V_3_2_PLUS:
     from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
     from airflow.serialization.serialized_objects import DagSerialization as Serialization
@@ -98,15 +100,7 @@ class Run:
 
     def clear(self, *tasks: str | tuple[str, int], downstream: bool = False, only_failed: bool = False) -> None:
         """Clear tasks, some of their indexes, or all."""
-        body = {
-            "dag_run_id": self.run_id,
-            "dry_run": False,
-            "only_failed": only_failed,
-            "only_running": False,
-            "include_downstream": downstream,
-            "reset_dag_runs": True,
-            **({"task_ids": [list(task) if isinstance(task, tuple) else task for task in tasks]} if tasks else {}),
-        }
+        body = clear_request(self.run_id, *tasks, downstream=downstream, only_failed=only_failed)
         call("POST", f"/dags/{self.dag.dag_id}/clearTaskInstances", body)
 
     def mark(self, task: str, state: str) -> None:

@@ -46,15 +46,17 @@ def published_commit(run: TaskRun, published: PublishedRun) -> Commit | None:
     return commit if commit.metadata.get("session") == published.published.session else None
 
 
-def changes_of_commit(lake: Lake, commit: Commit, branch: str, files: Collection[str]) -> Sequence[Change]:
+def changes_of_commit(
+    lake: Lake, commit: Commit, branch: str, files: Collection[str], *, other_files: bool = False
+) -> Sequence[Change]:
     """Return what a commit changed on a branch: its datasets and plain files, by their paths.
 
     Args:
         lake: The lake.
         commit: The commit.
         branch: The branch.
-        files: The paths of files as a DAG names them, which may lack their extensions. The others have their keys,
-            unless they are too many.
+        files: The paths of files as a DAG names them, which may lack their extensions.
+        other_files: Whether to return the other files as well, by their keys, unless they are too many.
     """
     said = {"commit": commit.id, "branch": branch, "session": commit.metadata.get("session"), "lake": lake.url}
     details = json.loads(commit.metadata.get("datasets", "{}"))
@@ -63,13 +65,17 @@ def changes_of_commit(lake: Lake, commit: Commit, branch: str, files: Collection
         detail = details.get(path, {})
         extra = {**said, "version": detail.get("version"), "rows": rows_of(detail.get("summary") or {})}
         changes.append(Change(path, extra))
-    if commit.parents:
-        changes += [Change(path, said) for path in _changed_files(lake, commit.parents[0], commit.id, files)]
+    if commit.parents and (files or other_files):
+        named, others = _changed_files(lake, commit.parents[0], commit.id, files)
+        if other_files and len(others) > MOST_FILES:
+            _log.warning("%s plain files that no task returns into have changed: they have no events", len(others))
+        has_events = other_files and len(others) <= MOST_FILES
+        changes += [Change(path, said) for path in (*named, *(others if has_events else ()))]
     return changes
 
 
-def _changed_files(lake: Lake, before: str, after: str, named: Collection[str]) -> Sequence[str]:
-    """Return the plain files that differ between two commits."""
+def _changed_files(lake: Lake, before: str, after: str, named: Collection[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the plain files that differ between two commits: those that are named, and the keys of the others."""
     datasets = {record.path: record for ref in (before, after) for record in lake.list_datasets(ref)}
     differing = (each.key for each in lake.diff(before, after) if dataset_above(each.key, datasets) is None)
     keys = [key for key in differing if not key.startswith(f"{OWNERS}/")]
@@ -78,10 +84,7 @@ def _changed_files(lake: Lake, before: str, after: str, named: Collection[str]) 
         of_key = [path for path in named if key.startswith(f"{path}/") or key.removeprefix(path) in _ENDINGS]
         changed.update(of_key)
         others += [] if of_key else [key]
-    if len(others) > MOST_FILES:
-        _log.warning("the commit changed %s plain files that no task returns into: they have no events", len(others))
-        others = []
-    return [*sorted(changed), *others]
+    return sorted(changed), others
 
 
 def rows_of(summary: Mapping[str, Any]) -> int | None:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import mask_secret
 from airflow.sdk import BaseHook
 
-from lake_core.readable import listed
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -123,6 +121,8 @@ class LakeHook(BaseHook):
 
     def test_connection(self) -> tuple[bool, str]:
         """Return whether the lake can be opened, and what to do if not."""
+        from lake_core.readable import listed
+
         try:
             lake = self.open()
             branches = listed(sorted(lake.list_branches()))

@@ -202,7 +202,7 @@ def tell(operator: SessionOperator, run: TaskRun, published: PublishedRun | None
     assert run.session is not None
     returned = (into_of(task) for task in run.session)
     files = {dataset.path for dataset in returned if dataset is not None and dataset.format == "files"}
-    changes = [] if commit is None else changes_of_commit(run.lake, commit, run.branch, files)
+    changes = [] if commit is None else changes_of_commit(run.lake, commit, run.branch, files, other_files=True)
     for change in changes:
         uri = asset_uri(run.connection, run.branch, change.path)
         add_event(Asset(name=uri.removeprefix("lake://"), uri=uri), change, context)

@@ -128,7 +128,7 @@ class TaskRun:
         """
         self._check_closes()
         token = str(self.ti.id)
-        tell_try({"ti": self.ti})  # a task that joined the session without its group has not yet
+        tell_try(self.ti)  # fields such as `handover()` are rendered before the task begins, and tells it
         task = task_name(self.ti.task_id, self._map_index, replaces=replaces)
         part = "0" if lasting is not None else self._next_part(task, token)
         stayed: set[str] = set()

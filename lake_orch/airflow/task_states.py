@@ -64,9 +64,8 @@ def shown_name(task_id: str, map_index: int) -> str:
     return task_id if map_index < 0 else f"{task_id}[{map_index}]"
 
 
-def tell_try(context: Any) -> None:
+def tell_try(ti: Any) -> None:
     """Tell which try of a task is the last: the one that begins. A process in which a try goes on tells the same."""
-    ti = context["ti"]
     map_index = -1 if ti.map_index is None else int(ti.map_index)
     ti.xcom_push(key=TRY_KEY, value={"token": str(ti.id), "map_index": map_index, "try": ti.try_number})
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.providers.common.compat.sdk import SkipMixin
 from airflow.sdk import TriggerRule
 from airflow.sdk.definitions.asset import AssetAlias
-from airflow.sdk.definitions.taskgroup import MappedTaskGroup
 
 from lake_orch.airflow.checks import LakeCheckOperator
 from lake_orch.airflow.dataset import into_of
 from lake_orch.airflow.operators import CloseOperator, OpenOperator, PublishOperator
-from lake_orch.airflow.session_group import CLOSE_TASK, OPEN_TASK, PUBLISH_TASK, SessionGroup
+from lake_orch.airflow.session_group import CLOSE_TASK, OPEN_TASK, PUBLISH_TASK, SessionGroup, session_around
 from lake_orch.airflow.task_states import tell_try
 
 if TYPE_CHECKING:
@@ -25,19 +24,18 @@ _AGAIN: Final[dict[str, Any]] = {"retries": 3, "retry_delay": timedelta(seconds=
 
 def check_place(session: SessionGroup) -> None:
     """Raise ValueError if a group cannot be a session where it is."""
-    group = session.parent_group
-    while group is not None:
-        if isinstance(group, SessionGroup):
-            raise ValueError(
-                f"the session {session.group_id!r} is in the session {group.group_id!r}: a task writes into one, so "
-                "put them beside one another"
-            )
-        if isinstance(group, MappedTaskGroup):
-            raise ValueError(
-                f"the session {session.group_id!r} is in the mapped task group {group.group_id!r}: a session is one "
-                "for all indexes, so put the mapped group into the session"
-            )
-        group = group.parent_group
+    around = session_around(session.parent_group)
+    if around is not None:
+        raise ValueError(
+            f"the session {session.group_id!r} is in the session {around.group_id!r}: a task writes into one, so put "
+            "them beside one another"
+        )
+    mapped = next(session.iter_mapped_task_groups(), None)
+    if mapped is not None:
+        raise ValueError(
+            f"the session {session.group_id!r} is in the mapped task group {mapped.group_id!r}: a session is one for "
+            "all indexes, so put the mapped group into the session"
+        )
 
 
 def wire(session: SessionGroup) -> None:
@@ -101,14 +99,12 @@ def _let_tell_try(task: Any) -> None:
 
 
 def _telling(then: Callable[[Any], None] | None) -> Callable[[Any], None]:
-    if then is None:
-        return tell_try
+    def tell(context: Any) -> None:
+        tell_try(context["ti"])
+        if then is not None:
+            then(context)
 
-    def tell_and(context: Any) -> None:
-        tell_try(context)
-        then(context)
-
-    return tell_and
+    return tell
 
 
 def _follow_writers(check: LakeCheckOperator, work: Sequence[Any]) -> None:

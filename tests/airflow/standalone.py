@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 import httpx
 
+from example_pipelines.airflow_flights.clear_request import clear_request
 from example_pipelines.airflow_flights.home import write_command
 
 T = TypeVar("T")
@@ -233,15 +234,7 @@ class Run:
 
     def clear(self, *tasks: str, only_failed: bool = False, downstream: bool = False) -> None:
         """Clear tasks, or all."""
-        body = {
-            "dag_run_id": self.run_id,
-            "dry_run": False,
-            "only_failed": only_failed,
-            "only_running": False,
-            "include_downstream": downstream,
-            "reset_dag_runs": True,
-            **({"task_ids": list(tasks)} if tasks else {}),
-        }
+        body = clear_request(self.run_id, *tasks, downstream=downstream, only_failed=only_failed)
         self._airflow.call("POST", f"/dags/{self.dag_id}/clearTaskInstances", body)
 
     def mark(self, state: str) -> None:
