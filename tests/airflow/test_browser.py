@@ -180,5 +180,6 @@ def test_the_last_event_of_an_asset_leads_to_the_task_that_published(
     page: Page, airflow: Standalone, published: PublishedScene
 ) -> None:
     open_asset(page, airflow)
-    source = page.get_by_role("link", name=SCENE, exact=True)
+    # The graph beside the list of events has a link of this name as well.
+    source = page.get_by_test_id("card-list").get_by_role("link", name=SCENE, exact=True)
     expect(source).to_have_attribute("href", f"{published.path}/tasks/session.publish")
