@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from lake_core.lake.publish.tree_update import MergeStrategy
     from lake_core.lake.session.private_session import Session
     from lake_core.lake.session.shared_session import SharedSession
+    from lake_core.lake.session.task_attempt import TaskAttempt
     from lake_core.lake.state.dataset_record import DatasetRecord
     from lake_core.lake.state.state_store import StateStore
     from lake_core.pool import Pool
@@ -366,6 +367,16 @@ class Lake:
         from lake_core.lake.session.generations import published_batches
 
         return published_batches(self._repository.refs(), id)
+
+    def taken_out(self, id: str) -> Mapping[str, Sequence[TaskAttempt]]:
+        """Return the attempts of which something was taken out of a session's generations for good, by generation.
+
+        That is what `SharedSession.discard_batches` was told to remember, and what `replace_published` took out, unless
+        its session was abandoned, has expired, or was reverted.
+        """
+        from lake_core.lake.session.generations import taken_out
+
+        return taken_out(self._repository.refs(), id)
 
     def list_generations(self, id: str) -> list[SessionRecord]:
         """List the generations of a session that was opened with `renew=True`, oldest first."""

@@ -31,7 +31,7 @@ class DirectWrites(Workspace):
         is_new = next(iter(folder.list()), None) is None
         if not is_new and not wanted.exists(folder):
             other = stored_format(folder)
-            if other is not None:
+            if other not in (None, format):  # others may have created the wanted one in the meantime
                 raise DatasetExists(f"{self.url(path)} holds a dataset of the format {other}: use another path")
         return wanted.create(folder, *args, clock=None, exist_ok=True, **options)
 

@@ -7,6 +7,7 @@ that alone: a try that does not count any longer leaves nothing, neither in the 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from lake_core.lake.errors import BatchesGone, SessionClosed, StaleAttempt, StaleEpoch, UnfinishedTasks
@@ -72,7 +73,7 @@ class Run:
     def is_published(self) -> bool:
         """Return whether all that the run has written is published, and nothing of it is to be taken out."""
         record = self.session
-        return record is not None and record.is_published and not self._is_outdated()
+        return record is not None and record.is_published and not self._is_outdated() and not self._taken_out()
 
     @property
     def holds_writes(self) -> bool:
@@ -184,7 +185,7 @@ class Run:
             What was published; None if the run has written nothing.
 
         Raises:
-            UnfinishedTasks: Tasks have yet to be run to their end.
+            UnfinishedTasks: Tasks have yet to be run to their end, or were cleared and then marked as successes.
             Conflict: Others published conflicting changes, or build on what is to be left out.
             SessionClosed: The session was abandoned, or has expired.
             BatchesGone: The run is too long ago.
@@ -229,7 +230,9 @@ class Run:
                 session.fail(reason, keep=keep)
             else:
                 session.abandon()
-        if (has_changes(record.batches) and not record.is_published) or self._lost() or self._is_outdated():
+        if has_changes(record.batches) and not record.is_published:
+            return "unpublished"
+        if self._lost() or self._taken_out() or self._is_outdated():
             return "unpublished"
         return "published" if any(each.is_published for each in self._generations()) else "nothing"
 
@@ -249,8 +252,25 @@ class Run:
         }
         return {id: tasks for id, tasks in lost.items() if tasks}
 
+    def _taken_out(self) -> Collection[str]:
+        """Return the tasks whose tries count again, but whose writes were taken out when they did not."""
+        attempts = chain.from_iterable(self.lake.taken_out(self.name).values())
+        return sorted({str(each.task) for each in attempts if self.states.of(each) is TryState.SUCCEEDED})
+
     def _check_not_lost(self) -> None:
-        """Raise SessionClosed if tries that count wrote into generations that ended unpublished."""
+        """Check that all is there that tries wrote which count.
+
+        Raises:
+            UnfinishedTasks: Some did not count in the meantime, and were taken out.
+            SessionClosed: Some wrote into generations that ended unpublished.
+        """
+        taken_out = [self.states.name(task) for task in self._taken_out()]
+        if taken_out:
+            raise UnfinishedTasks(
+                f"session {self.name!r} is not published, because what these tasks wrote was taken out when they were "
+                f"cleared, and they were marked as successes since: {listed(taken_out)}. Run them again",
+                unfinished=taken_out,
+            )
         for id, tasks in self._lost().items():
             record = self.lake.get_session(id).record
             why = f"failed: {record.reason}" if record.conflicts else record.state
@@ -327,7 +347,7 @@ def check_finished(session: str, unfinished: Iterable[str]) -> None:
 def discard_gone(session: SharedSession, states: TaskStates) -> Collection[str]:
     """Take out of a session what tries wrote that do not count any longer, and return their tasks."""
     gone = _batches(session.list_batches(), states, TryState.GONE)
-    return session.discard_batches([batch.id for batch in gone]) if gone else ()
+    return session.discard_batches([batch.id for batch in gone], remember=True) if gone else ()
 
 
 def has_changes(batches: Iterable[Batch]) -> bool:

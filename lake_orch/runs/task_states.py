@@ -23,7 +23,8 @@ class TryState(Enum):
     GONE = "gone"
     """It does not count: the task was begun again, cleared or skipped since, or the run has no such task any longer.
 
-    A try that is gone stays gone. Whoever wants its task to count again has to begin another try.
+    Whoever wants its task to count again has to begin another try. Where an orchestrator lets a person mark the task as
+    a success instead, its run publishes only if nothing of the try has been taken out yet.
     """
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lake_core import Lake
-from lake_core.lake.errors import BatchesGone, LakeError, SessionClosed, StaleAttempt
+from lake_core.lake.errors import BatchesGone, LakeError, SessionClosed, StaleAttempt, UnfinishedTasks
 from lake_core.lake.session.session_writer import SessionWriter
 from lake_core.lake.session.task_attempt import TaskAttempt
 from lake_core.store import MemoryStore
@@ -150,6 +150,45 @@ def test_a_cleared_task_that_does_not_run_again_leaves_nothing(bench: Bench) -> 
     assert published is not None
     assert published.replaced == ["a"]
     assert bench.rows() == [("b", 1)]
+
+
+@pytest.mark.parametrize("was_published", [False, True])
+def test_a_task_that_was_cleared_and_taken_out_cannot_be_marked_as_a_success(bench: Bench, was_published: bool) -> None:
+    bench.do("a", 1)
+    if was_published:
+        bench.run.publish()
+    bench.tries.end("a", None)
+    bench.do("b", 2)
+    bench.tries.end("a")
+    with pytest.raises(UnfinishedTasks, match=r"marked as successes since: 'a'\. Run them again"):
+        bench.run.publish()
+    assert bench.run.close("the run is over", keep=KEEP) == "unpublished"
+    bench.do("a", 3, number=2)
+    bench.run.publish()
+    assert bench.rows() == [("a", 3), ("b", 2)]
+
+
+def test_a_task_that_was_cleared_and_not_taken_out_yet_may_be_marked_as_a_success(bench: Bench) -> None:
+    bench.do("a", 1)
+    bench.tries.end("a", None)
+    bench.tries.end("a")
+    bench.do("b", 2)
+    bench.run.publish()
+    assert bench.rows() == [("a", 1), ("b", 2)]
+
+
+def test_what_a_session_took_out_of_a_publish_is_there_again_once_it_is_abandoned(bench: Bench) -> None:
+    bench.do("a", 1)
+    bench.run.publish()
+    bench.tries.end("a", None)
+    bench.do("b", 2)
+    session = bench.run.session
+    assert session is not None
+    bench.lake.get_session(session.id).abandon()
+    bench.tries.end("a")
+    bench.do("b", 3, number=2)
+    bench.run.publish()
+    assert bench.rows() == [("a", 1), ("b", 3)]
 
 
 def test_what_expired_has_to_run_again(bench: Bench) -> None:

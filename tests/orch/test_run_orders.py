@@ -52,8 +52,12 @@ class Task:
     """How often it was deferred in its try."""
     rows: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     """What its try has brought into the session: rows of datasets, less those that it deleted."""
+    rows_before: Counter[tuple[str, str, int]] = field(default_factory=Counter)
+    """What its try had brought when its last process began to write."""
     has_ended: bool = True
     """Whether the last process of its try ended its block."""
+    is_revived: bool = False
+    """Whether it was marked as a success while its try did not count, and might have been taken out."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ class Life:
             return
         task = self.chance.choice(ready)
         task.state, task.number, task.token, task.part = State.RUNNING, task.number + 1, f"try-{len(self.did)}", 0
-        task.rows, task.has_ended = Counter(), True
+        task.rows, task.rows_before, task.has_ended, task.is_revived = Counter(), Counter(), True, False
         self.did.append(f"start {task.name}")
         self.processes.append(Process(task, TaskAttempt(task.name, task.number, task.token, "0")))
 
@@ -168,6 +172,7 @@ class Life:
                 return
             assert counts
             process.task.has_ended = process.writer.is_complete
+            process.task.rows_before = Counter(process.task.rows)
         self.row += 1
         kind = self.chance.choice(["append", "append", "replace", "file", "delete"])
         self.did.append(f"{kind} {process.task.name} {process.attempt.number} {self.row}")
@@ -286,9 +291,10 @@ class Life:
     def mark(self) -> None:
         task = self.chance.choice([*self.orchestrator.tasks.values()])
         state = self.chance.choice([State.SUCCESS, State.FAILED, State.SKIPPED])
-        if task.state in (State.FAILED, State.RUNNING) or state is State.SKIPPED:
+        was_begun = task.token != "" and task.state in (State.NONE, State.SKIPPED)
+        if task.state in (State.FAILED, State.RUNNING) or state is State.SKIPPED or was_begun:
             self.did.append(f"mark {task.name} {state.value}")
-            task.state = state
+            task.state, task.is_revived = state, task.is_revived or was_begun
 
     def map(self) -> None:
         """A mapped list shrinks or grows."""
@@ -307,13 +313,14 @@ class Life:
         unfinished = self.orchestrator.unfinished()
         counting = [task for task in self.orchestrator.tasks.values() if task.state is State.SUCCESS]
         half_written = [task for task in counting if not task.has_ended]
+        revived = any(task.is_revived for task in counting)
         try:
             outcome = self.run.publish(half_written="leave out" if half == "leave out" else "refuse")
         except UnfinishedTasks:
-            assert unfinished or half_written
+            assert unfinished or half_written or revived
             return
         except SessionClosed:
-            assert self.expired or self.conflicted, "only what has expired or conflicts is lost, and that with an error"
+            assert self.expired or self.conflicted or revived, "it expired, conflicts, or was marked"
             return
         except Conflict as error:
             # Others changed what these changes build on, or tasks that count build on what is to be left out.
@@ -322,7 +329,7 @@ class Life:
             return
         assert not unfinished
         for task in half_written:
-            task.rows = Counter()
+            task.rows = task.rows_before
         if outcome is not None:
             self.publishes += 1
         self.check()
@@ -391,7 +398,20 @@ class Life:
             self.chance.choice([*kinds, self.close, self.wait, self.other])()
 
     def finish(self) -> None:
-        """Let all tasks run to their end once more, with nothing in their way, and publish: no run is lost for ever."""
+        """Let all tasks run to their end once more, with nothing in their way, and publish: no run is lost for ever.
+
+        A session that conflicts, as it began before others published, is followed by one that does not.
+        """
+        before = self.publishes
+        for _ in range(2):
+            self.conflicted = False
+            self.run_all()
+            self.publish()
+            if not self.conflicted:
+                break
+        assert self.publishes == before + 1, "\n".join(self.did)
+
+    def run_all(self) -> None:
         for task in self.orchestrator.tasks.values():
             task.state = State.NONE
         while any(self.orchestrator.can_start(task) for task in self.orchestrator.tasks.values()):
@@ -399,9 +419,6 @@ class Life:
             process = self.processes[-1]
             self.write(process)
             self.end(process)
-        before = self.publishes
-        self.publish()
-        assert self.publishes == before + 1, "\n".join(self.did)
 
 
 def live(seed: int, steps: int) -> Life:

@@ -6,18 +6,20 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from lake_core import runtime
 from lake_core.lake.errors import BatchesGone
 from lake_core.lake.refs.commit_record import REVERT_FIELD, UNDOES_FIELD
 from lake_core.lake.refs.history import log
 from lake_core.lake.refs.reached import CommitLinks, has_reached
-from lake_core.lake.refs.session_record import FAILED, OPEN
+from lake_core.lake.refs.session_record import FAILED, OPEN, Batch
+from lake_core.lake.session.task_attempt import TaskAttempt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from lake_core.lake.refs.refs_state import RefsState
-    from lake_core.lake.refs.session_record import Batch, SessionRecord
+    from lake_core.lake.refs.session_record import SessionRecord
 
 REPLACEABLE = timedelta(days=16)
 """How long the batches of a published session are kept at least, and the records of others that have ended."""
@@ -41,9 +43,68 @@ def is_generation(session: str, id: str) -> bool:
     return session == id or re.fullmatch(rf"{re.escape(id)}\.([2-9]|[1-9][0-9]+)", session) is not None
 
 
+DISCARDING = "discards "
+"""How the writers of batches begin that record what was taken out of their own session."""
+
+_MARK = re.compile(rf"(?:{DISCARDING}|replaces (?P<commit>[0-9a-f]+) )(?P<task>.*)", re.DOTALL)
+"""The writers of batches that record from which tasks something was taken out."""
+
+
 def replacing_writer(commit: str, task: str | None) -> str:
     """Return the writer of the batch that takes out what a task published with a commit."""
     return f"replaces {commit} {task}"
+
+
+def marks(prefix: str, before: str, after: str, batches: Iterable[Batch]) -> list[Batch]:
+    """Return the batches that record from which attempts something was taken out of a session.
+
+    Args:
+        prefix: How the names of their writers begin, which is followed by the task.
+        before: The tree of the session before that.
+        after: The tree after that. It is that of the first mark, and the others change nothing.
+        batches: What was taken out.
+    """
+    attempts = {(batch.task, batch.attempt, batch.token): None for batch in batches if batch.task is not None}
+    return [
+        Batch(
+            runtime.uuid4().hex,
+            f"{prefix}{task}",
+            after if index else before,
+            after,
+            attempt=number,
+            is_last=True,
+            token=token,
+        )
+        for index, (task, number, token) in enumerate(sorted(attempts))
+    ]
+
+
+def taken_out(refs: RefsState, id: str) -> Mapping[str, Sequence[TaskAttempt]]:
+    """Return the attempts of which something was taken out of a session's generations for good, by generation.
+
+    That is what `discard_batches` was told to remember, and what replaced publishes: the latter where it is published,
+    or may still be.
+    """
+    attempts: dict[str, Sequence[TaskAttempt]] = {}
+    for record in generations(refs, id).values():
+        replaces = _replaces(refs, record)
+        attempts[record.id] = [
+            TaskAttempt(match["task"], batch.attempt, batch.token)
+            for batch in refs.batches(record)
+            if batch.task is None
+            and (match := _MARK.fullmatch(batch.writer)) is not None
+            and (replaces or match["commit"] is None)
+        ]
+    return attempts
+
+
+def _replaces(refs: RefsState, record: SessionRecord) -> bool:
+    """Return whether a generation replaces what earlier ones have published, or may still do so."""
+    if record.commit is None:
+        return record.state in (OPEN, FAILED) and not record.conflicts
+    if not refs.has_commit(record.commit) or refs.commit(record.commit).metadata.get("session") != record.id:
+        return True
+    return is_in_force(refs, refs.branch(record.branch), record.commit)
 
 
 def is_replaceable(refs: RefsState, record: SessionRecord, now: datetime) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lake_core import runtime
 from lake_core.errors import LakeError
 from lake_core.lake.errors import BatchesGone, Conflict, SessionClosed
 from lake_core.lake.publish.branch_update import MOST_TRIES
@@ -13,9 +12,9 @@ from lake_core.lake.publish.difference import changes_between, dataset_of
 from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.lake.refs.history import log
 from lake_core.lake.refs.reached import CommitLinks, has_reached
-from lake_core.lake.refs.session_record import OPEN, Batch
+from lake_core.lake.refs.session_record import OPEN
 from lake_core.lake.session.batch_change import change_batches
-from lake_core.lake.session.generations import batches_of, is_in_force, replacing_writer
+from lake_core.lake.session.generations import batches_of, is_in_force, marks, replacing_writer
 from lake_core.lake.session.session_state import open_record
 from lake_core.lake.session.taken_out import take_out
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from lake_core.lake.refs.pending_deletions import PendingDeletions
     from lake_core.lake.refs.refs_state import RefsState
-    from lake_core.lake.refs.session_record import SessionRecord
+    from lake_core.lake.refs.session_record import Batch, SessionRecord
     from lake_core.lake.repository import Repository
 
 
@@ -58,12 +57,10 @@ def replace_published(
             return []
         left: set[str] = set()
         tree = _without(repository, refs, record, commit, taken, repository.pending_deletions(refs), may_stay, left)
-        names = sorted({str(batch.task) for batch in taken})
-        if change_batches(
-            repository, refs, record, replace(record, tree=tree), added=_marks(record, tree, commit, names)
-        ):
+        marked = marks(replacing_writer(commit, ""), record.tree, tree, taken)
+        if change_batches(repository, refs, record, replace(record, tree=tree), added=marked):
             stayed |= left
-            return names
+            return sorted({str(batch.task) for batch in taken})
     raise SessionClosed(f"too many processes write to session {session!r} at once: try again", state=OPEN)
 
 
@@ -150,12 +147,3 @@ def _without_compactions(
             except LakeError:
                 break  # others were made on top of it, or the files that it replaced are gone
     return tree
-
-
-def _marks(record: SessionRecord, tree: str, commit: str, tasks: Sequence[str]) -> list[Batch]:
-    """Return the batches that record for which tasks it was done."""
-    trees = [(record.tree, tree), *[(tree, tree)] * (len(tasks) - 1)]
-    return [
-        Batch(runtime.uuid4().hex, replacing_writer(commit, task), before, after, is_last=True)
-        for task, (before, after) in zip(tasks, trees, strict=True)
-    ]

@@ -171,10 +171,14 @@ class SharedSession(StateStore):
 
         return discard(self._repository, self.id, self.epoch, lambda batch: batch.task in tasks)
 
-    def discard_batches(self, ids: Collection[str]) -> Sequence[str]:
+    def discard_batches(self, ids: Collection[str], *, remember: bool = False) -> Sequence[str]:
         """Take batches out of the session by their ids, as `discard` does. Those that are gone already are passed over.
 
         It is for a caller who has judged these batches: what their tasks have written in the meantime stays.
+
+        Args:
+            ids: The ids of the batches.
+            remember: Whether `Lake.taken_out` lists their attempts from now on, because these must not count again.
 
         Raises:
             Conflict: Other tasks rewrote or removed what is to be taken out: discard these as well.
@@ -183,7 +187,7 @@ class SharedSession(StateStore):
         """
         from lake_core.lake.session.tasks import discard
 
-        return discard(self._repository, self.id, self.epoch, lambda batch: batch.id in ids)
+        return discard(self._repository, self.id, self.epoch, lambda batch: batch.id in ids, remember=remember)
 
     def replace_published(
         self, commit: str, tasks: Collection[str], *, may_stay: Collection[str] = (), stayed: set[str] | None = None

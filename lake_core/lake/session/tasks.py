@@ -10,6 +10,7 @@ from lake_core.lake.errors import SessionClosed, UnfinishedTasks
 from lake_core.lake.publish.branch_update import MOST_TRIES
 from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_core.lake.session.batch_change import change_batches
+from lake_core.lake.session.generations import DISCARDING, marks
 from lake_core.lake.session.session_state import check_epoch, closed, expire_if_due
 from lake_core.lake.session.taken_out import without_batches
 from lake_core.readable import listed
@@ -80,9 +81,14 @@ def _is_of(batch: Batch, tasks: Collection[str]) -> bool:
 
 
 def discard(
-    repository: Repository, session: str, epoch: int | None, is_taken: Callable[[Batch], bool]
+    repository: Repository,
+    session: str,
+    epoch: int | None,
+    is_taken: Callable[[Batch], bool],
+    *,
+    remember: bool = False,
 ) -> Sequence[str]:
-    """Take batches out of a session, and return the tasks that had any.
+    """Take batches out of a session, and return the tasks that had any. `taken_out` lists those to remember.
 
     Raises Conflict, SessionClosed, StaleEpoch.
     """
@@ -96,7 +102,9 @@ def discard(
         if not batches:
             return []
         tree = without_batches(repository, record, batches, repository.pending_deletions(refs))
-        if change_batches(repository, refs, record, replace(record, tree=tree), removed=batches):
+        changing = [batch for batch in batches if batch.before != batch.after]
+        added = marks(DISCARDING, tree, tree, changing) if remember else []
+        if change_batches(repository, refs, record, replace(record, tree=tree), removed=batches, added=added):
             return sorted({batch.task for batch in batches if batch.task is not None})
     raise _busy(session)
 
