@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from airflow.configuration import conf
@@ -123,9 +124,9 @@ def _state_of_run(ti: Any, record: SessionRecord) -> str | None:
     try:
         state = ti.get_dagrun_state(record.metadata["airflow/dag"], record.metadata["airflow/run"])
     except AirflowRuntimeError as error:
-        if "not_found" in str(error).lower() or "404" in str(error):
-            return None
-        raise
+        if (error.error.detail or {}).get("status_code") != HTTPStatus.NOT_FOUND:
+            raise
+        return None
     return str(getattr(state, "value", state))
 
 

@@ -146,6 +146,21 @@ def test_a_watcher_tells_the_commits_of_others(lake_root: Path) -> None:
     assert (payload["message"], payload["rows"], payload["commit"]) == ("rates", 3, lake.list_branches()["main"])
 
 
+def test_a_watcher_goes_on_with_a_branch_that_was_made_anew(lake_root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from lake_orch.airflow.watcher import LakeCommitTrigger
+
+    lake = Lake.open(str(lake_root))
+    trigger = LakeCommitTrigger(connection="lake_default", path="tables/outside", branch="dev")
+    lake.create_branch("dev")
+    with lake.session("dev") as session:
+        session.create_delta("tables/outside", ROWS.schema)
+    last = lake.list_branches()["dev"]
+    lake.delete_branch("dev")
+    lake.create_branch("dev")
+    assert trigger._look(last) == (lake.list_branches()["main"], [])
+    assert "is no longer on the branch dev" in caplog.text
+
+
 def test_a_watcher_leaves_out_the_commits_of_this_airflow(life: Any, lake_root: Path) -> None:  # noqa: F811
     from lake_orch.airflow.watcher import LakeCommitTrigger
 
@@ -173,6 +188,12 @@ def test_maintenance_compacts_and_settles_what_nobody_closed(life: Any, lake_roo
     again = new_life(life.run_id)
     assert again.go() == "success"
     assert published(lake_root) == meant(again) != Counter()
+
+
+def test_maintenance_that_fails_is_red_though_it_collects(lake_root: Path) -> None:
+    upkeep = run("upkeep_of_what_is_missing")
+    assert upkeep.go() == "failed"
+    assert upkeep.state_of("collect") == "success"
 
 
 def test_another_process_writes_in_place_of_a_task_and_files_land_once(lake_root: Path) -> None:

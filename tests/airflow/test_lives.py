@@ -139,6 +139,21 @@ def test_marking_a_failed_task_as_a_success_publishes_the_blocks_that_it_ended(
 
 
 @pytest.mark.newest
+@pytest.mark.parametrize("was_published", [False, True])
+def test_what_was_cleared_and_is_marked_before_it_runs_again_is_never_missing_in_a_green_run(
+    life: Any, lake_root: Path, was_published: bool
+) -> None:
+    life.go(until=None if was_published else lambda task: task == "session.publish")
+    life.clear("session.day", downstream=True)
+    life.go(until=lambda task: task == "session.down")
+    life.mark("session.halves", "success")
+    assert life.go() == "failed"
+    life.clear("session.halves", downstream=True)
+    assert life.go() == "success"
+    assert published(lake_root) == meant(life)
+
+
+@pytest.mark.newest
 @pytest.mark.parametrize("state", ["failed", "success"])
 def test_marking_a_run_that_is_not_published_never_makes_it_green(life: Any, lake_root: Path, state: str) -> None:
     life.go(until=lambda task: task == "session.publish")

@@ -153,6 +153,12 @@ def test_a_task_by_itself_that_writes_no_more_leaves_nothing(now: str, lake_root
     assert not rows(lake_root, "t")
 
 
+def test_a_task_by_itself_that_is_marked_while_it_runs_publishes_nothing(lake_root: Path) -> None:
+    plan(is_marked=True)
+    life_of("by_itself").go()
+    assert not rows(lake_root, "t")
+
+
 def test_tries_that_airflow_has_forgotten_are_not_taken_for_gone(lake_root: Path) -> None:
     from airflow import settings
     from airflow.models.xcom import XComModel

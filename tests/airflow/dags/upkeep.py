@@ -11,6 +11,7 @@ from lake_orch.airflow import LakeTable, lake_watcher, maintenance_dag
 OWN = LakeTable("tables/own")
 outside = LakeTable("tables/outside").asset_with(lake_watcher(poll_seconds=0.05))
 upkeep = maintenance_dag(schedule=None, dag_id="upkeep")
+upkeep_of_what_is_missing = maintenance_dag(schedule=None, dag_id="upkeep_of_what_is_missing", paths=["tables/missing"])
 
 
 @dag(schedule=[OWN.asset, outside], start_date=datetime(2026, 1, 1), catchup=False)
