@@ -105,6 +105,13 @@ class UnfinishedTasks(LakeError):
         self.others = tuple(others)
 
 
+class AttemptTakenOut(LakeError):
+    """An attempt at a task counts that did not in the meantime, and what it wrote was taken out of its session.
+
+    Run the task again.
+    """
+
+
 class BatchesGone(LakeError):
     """What the tasks of a published session wrote can no longer be told apart, as that was too long ago.
 

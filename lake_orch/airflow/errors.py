@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from lake_core.errors import LakeError
-from lake_core.lake.errors import BatchesGone, ProtectedBranch, StaleAttempt
+from lake_core.lake.errors import AttemptTakenOut, BatchesGone, ProtectedBranch, StaleAttempt
 from lake_orch.airflow.task_states import readable
 from lake_orch.errors import InvalidDefinition, NotALake, TableOwned, TryUnknown
 
 _FINAL = (
+    AttemptTakenOut,
     BatchesGone,
     ProtectedBranch,
     StaleAttempt,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, SkipMixin
@@ -108,37 +109,24 @@ class CloseOperator(SessionOperator):
         """
         from lake_orch.airflow.errors import without_retry
         from lake_orch.airflow.task_run import TaskRun
-        from lake_orch.airflow.task_states import TaskInstanceStates
 
         session, ti = _session(context), context["ti"]
-        publish_id = session.own_id(PUBLISH_TASK)
         with without_retry():
             run = TaskRun.of_session(session)
             self.link_session(run)
-            last_publish = ti.xcom_pull(task_ids=[publish_id], key=PUBLISHED_KEY)[0]
-            state = TaskInstanceStates(ti, [publish_id]).states().get((publish_id, -1))
-            # The XCom of a task that is skipped before it begins is that of an earlier pass.
-            did_nothing = last_publish is not None and not last_publish["changed"]
-            has_ended = last_publish is not None and (state == "success" or (state == "skipped" and did_nothing))
-            skipping = _skipping(ti, session, publish_id) if state == "skipped" and not has_ended else []
-            run.run.states.look()
-            unfinished = run.run.states.unfinished()
-            may_publish = has_ended or (bool(skipping) and not run.run.holds_writes)
-            if may_publish and session.on_alone == "publish" and not unfinished:
+            ending = _Ending.of(ti, session, run)
+            if ending.may_publish and session.on_alone == "publish":
                 self._publish_alone(run, session, context)
-            reason = f"{publish_id} is {state or 'not run'}"
-            if skipping:
-                reason = (
-                    f"{skipping[0]} has skipped all that follows it, {publish_id} too, whatever their trigger rules"
-                )
-            outcome = run.run.close(reason, keep=session.keep_failed_for)
-        if may_publish and outcome != "unpublished" and not unfinished:
+            outcome = run.run.close(ending.reason, keep=session.keep_failed_for)
+        if ending.may_publish and outcome != "unpublished":
             return outcome
         if outcome == "published":
-            raise AirflowFailException(f"what was written is published, but {reason}: clear it to finish the run")
+            raise AirflowFailException(
+                f"what was written is published, but {ending.reason}: clear it to finish the run"
+            )
         kept = _kept(run, session) if outcome == "unpublished" else ""
-        rest = f"; yet to run: {', '.join(sorted(unfinished)[:5])}" if unfinished else ""
-        raise AirflowFailException(f"the run is not published, as {reason}{rest}{kept}")
+        rest = f"; yet to run: {', '.join(ending.unfinished[:5])}" if ending.unfinished else ""
+        raise AirflowFailException(f"the run is not published, as {ending.reason}{rest}{kept}")
 
     def _publish_alone(self, run: TaskRun, session: SessionGroup, context: Context) -> None:
         """Check and publish what is not published yet. Raises AirflowFailException."""
@@ -152,6 +140,38 @@ class CloseOperator(SessionOperator):
         published = _publish(run, session)
         if published is not None:
             tell(self, run, published, context)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """How the tasks of a session, and its publish, have ended."""
+
+    reason: str
+    """How the publish ended, for people."""
+    may_publish: bool
+    """Whether all tasks have ended so that the run is a success if nothing stays unpublished."""
+    unfinished: Sequence[str]
+    """The tasks that have yet to be run to their end."""
+
+    @classmethod
+    def of(cls, ti: Any, session: SessionGroup, run: TaskRun) -> _Ending:
+        """Ask Airflow how they have ended."""
+        from lake_orch.airflow.task_states import TaskInstanceStates
+
+        publish_id = session.own_id(PUBLISH_TASK)
+        last_publish = ti.xcom_pull(task_ids=[publish_id], key=PUBLISHED_KEY)[0]
+        state = TaskInstanceStates(ti, [publish_id]).states().get((publish_id, -1))
+        # The XCom of a task that is skipped before it begins is that of an earlier pass.
+        did_nothing = last_publish is not None and not last_publish["changed"]
+        has_ended = last_publish is not None and (state == "success" or (state == "skipped" and did_nothing))
+        skipping = _skipping(ti, session, publish_id) if state == "skipped" and not has_ended else []
+        run.run.states.look()
+        unfinished = sorted(run.run.states.unfinished())
+        may_publish = not unfinished and (has_ended or (bool(skipping) and not run.run.holds_writes))
+        reason = f"{publish_id} is {state or 'not run'}"
+        if skipping:
+            reason = f"{skipping[0]} has skipped all that follows it, {publish_id} too, whatever their trigger rules"
+        return cls(reason, may_publish, unfinished)
 
 
 def _check_again(session: SessionGroup, ti: Any) -> None:

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 FORMAT: Final = "lake/format"
 """The metadata that names the format of an asset."""
 
+SINGLE_BATCH: Final = 1
+"""The transaction version of the only write of an output. Writes in a step's own code are numbered from here."""
+
 TRIES = 5
 """The most attempts to write a value that is read or computed again for each."""
 PAUSES = Backoff(first=0.1, longest=2.0)

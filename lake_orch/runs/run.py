@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
-from lake_core.lake.errors import BatchesGone, SessionClosed, StaleAttempt, StaleEpoch, UnfinishedTasks
+from lake_core.lake.errors import AttemptTakenOut, BatchesGone, SessionClosed, StaleAttempt, StaleEpoch, UnfinishedTasks
 from lake_core.lake.refs.session_record import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN
 from lake_core.lake.session.generations import REPLACEABLE, is_generation
 from lake_core.lake.session.task_attempt import TaskAttempt
@@ -185,7 +185,8 @@ class Run:
             What was published; None if the run has written nothing.
 
         Raises:
-            UnfinishedTasks: Tasks have yet to be run to their end, or were cleared and then marked as successes.
+            UnfinishedTasks: Tasks have yet to be run to their end.
+            AttemptTakenOut: Tasks were cleared, taken out, and then marked as successes.
             Conflict: Others published conflicting changes, or build on what is to be left out.
             SessionClosed: The session was abandoned, or has expired.
             BatchesGone: The run is too long ago.
@@ -261,15 +262,14 @@ class Run:
         """Check that all is there that tries wrote which count.
 
         Raises:
-            UnfinishedTasks: Some did not count in the meantime, and were taken out.
+            AttemptTakenOut: Some did not count in the meantime, and were taken out.
             SessionClosed: Some wrote into generations that ended unpublished.
         """
         taken_out = [self.states.name(task) for task in self._taken_out()]
         if taken_out:
-            raise UnfinishedTasks(
+            raise AttemptTakenOut(
                 f"session {self.name!r} is not published, because what these tasks wrote was taken out when they were "
-                f"cleared, and they were marked as successes since: {listed(taken_out)}. Run them again",
-                unfinished=taken_out,
+                f"cleared, and they were marked as successes since: {listed(taken_out)}. Run them again"
             )
         for id, tasks in self._lost().items():
             record = self.lake.get_session(id).record

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lake_orch.runs.marker import app_id
+from lake_orch.dagster.runs.marker import app_id
 
 NAMES = st.sampled_from(["a", "b", "a,b", '"', "a[1]", "a\\", "", "|"])
 PARTS = st.tuples(NAMES, NAMES, NAMES, st.none() | NAMES, st.lists(NAMES, max_size=3))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lake_core import Lake
-from lake_core.lake.errors import BatchesGone, LakeError, SessionClosed, StaleAttempt, UnfinishedTasks
+from lake_core.lake.errors import AttemptTakenOut, BatchesGone, LakeError, SessionClosed, StaleAttempt
 from lake_core.lake.session.session_writer import SessionWriter
 from lake_core.lake.session.task_attempt import TaskAttempt
 from lake_core.store import MemoryStore
@@ -160,7 +160,7 @@ def test_a_task_that_was_cleared_and_taken_out_cannot_be_marked_as_a_success(ben
     bench.tries.end("a", None)
     bench.do("b", 2)
     bench.tries.end("a")
-    with pytest.raises(UnfinishedTasks, match=r"marked as successes since: 'a'\. Run them again"):
+    with pytest.raises(AttemptTakenOut, match=r"marked as successes since: 'a'\. Run them again"):
         bench.run.publish()
     assert bench.run.close("the run is over", keep=KEEP) == "unpublished"
     bench.do("a", 3, number=2)

@@ -23,6 +23,7 @@ from lake_orch.assets.arrays.region import Region, region_of_partitions
 from lake_orch.assets.arrays.settings import NAMES, ArrayInputSettings, ArraySettings
 from lake_orch.assets.arrays.writer import ArrayWriter
 from lake_orch.assets.asset_format import (
+    SINGLE_BATCH,
     AssetFormat,
     AssetInput,
     AssetOutput,
@@ -33,7 +34,6 @@ from lake_orch.assets.asset_format import (
 )
 from lake_orch.assets.report import describe_write
 from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr
-from lake_orch.runs.marker import SINGLE_BATCH
 
 if TYPE_CHECKING:
     from lake_core.errors import LakeError

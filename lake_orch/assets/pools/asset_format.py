@@ -14,6 +14,7 @@ from lake_core.pool.marker import is_recorded
 from lake_core.readable import count_of, readable_bytes
 from lake_core.workspace import STAGED, Workspace
 from lake_orch.assets.asset_format import (
+    SINGLE_BATCH,
     AssetFormat,
     AssetInput,
     AssetOutput,
@@ -30,7 +31,6 @@ from lake_orch.assets.pools.settings import NAMES, SINCE, PoolInputSettings, Poo
 from lake_orch.assets.report import describe_write
 from lake_orch.definition_metadata import MOST_PREVIEW_ROWS, PARTITION_EXPR, missing_partition_expr
 from lake_orch.errors import InvalidDefinition, OutsideRegion, TableNotEmpty
-from lake_orch.runs.marker import SINGLE_BATCH
 
 if TYPE_CHECKING:
     from lake_core.errors import LakeError

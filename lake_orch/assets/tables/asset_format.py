@@ -13,6 +13,7 @@ from lake_core.delta.conform import EmptyPartitionValueWarning
 from lake_core.delta.errors import TableNotFound
 from lake_core.workspace import Workspace
 from lake_orch.assets.asset_format import (
+    SINGLE_BATCH,
     AssetFormat,
     AssetInput,
     AssetOutput,
@@ -44,7 +45,6 @@ from lake_orch.assets.tables.state import table_state
 from lake_orch.assets.tables.writer import TableWriter, final_result
 from lake_orch.definition_metadata import MOST_PREVIEW_ROWS, PARTITION_EXPR, missing_partition_expr
 from lake_orch.errors import InvalidDefinition
-from lake_orch.runs.marker import SINGLE_BATCH
 
 if TYPE_CHECKING:
     from lake_core.errors import LakeError

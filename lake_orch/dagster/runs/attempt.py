@@ -22,8 +22,8 @@ from lake_core.lake.refs.session_record import SessionRecord
 from lake_core.workspace import Assignment
 from lake_orch._dagster import StepExecutionContext
 from lake_orch.dagster.runs.lineage import step_lineage
+from lake_orch.dagster.runs.marker import app_id
 from lake_orch.dagster.runs.title import named_job
-from lake_orch.runs.marker import app_id
 from lake_orch.tags import OUTPUT, RUN, STEP
 
 StepContext: TypeAlias = AssetExecutionContext | OpExecutionContext

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from lake_orch._dagster import ResolvedFromDynamicStepHandle, StepEventStatus
 from lake_orch.dagster.runs.attempt import rank_of
 from lake_orch.dagster.runs.gate import runs_of
+from lake_orch.dagster.runs.marker import parse_app_id
 from lake_orch.dagster.runs.plan import plan_of
 from lake_orch.dagster.runs.run_session import from_tags
-from lake_orch.runs.marker import parse_app_id
 from lake_orch.runs.task_states import TryState
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import TableNotFound
 from lake_core.txn import Txn
 from lake_core.workspace import Receipt, Workspace
+from lake_orch.assets.asset_format import SINGLE_BATCH
 from lake_orch.assets.owner import Owner
 from lake_orch.assets.tables.data import TypeHandler, to_rows
 from lake_orch.assets.tables.merge_settings import MergeSettings
@@ -22,7 +23,6 @@ from lake_orch.assets.tables.writer import TableWriter, final_result
 from lake_orch.dagster.metadata import dagster_metadata
 from lake_orch.definition_metadata import Ownership
 from lake_orch.errors import BatchFailed
-from lake_orch.runs.marker import SINGLE_BATCH
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

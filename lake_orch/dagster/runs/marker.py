@@ -10,9 +10,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-SINGLE_BATCH = 1
-"""The version of the only write of an output. Writes in a step's own code are numbered from here."""
-
 _MAX_SPELLED_OUT = 256
 _PREFIX = "dagster"
 
