@@ -13,6 +13,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from lake_orch.airflow.dataset import LakeTable
 from lake_orch.airflow.hook import DEFAULT_CONNECTION, LakeHook
+from lake_orch.airflow.links import LINKS, set_links
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -31,6 +32,7 @@ class LandingOperator(BaseOperator):
     they are landed in order, by one task. What has landed stays when the task is cleared: files are not landed again.
     """
 
+    operator_extra_links = LINKS
     shallow_copy_attrs = ("read",)
 
     def __init__(
@@ -76,6 +78,7 @@ class LandingOperator(BaseOperator):
                 raise ValueError("files land in a session: put the task into a lake_session")
             # Each try lands what is not there yet. So nothing of an earlier one is to be taken out.
             workspace = run.begin(lasting=f"{self.zone['name']} {run.ti.id}")
+            set_links(self, run.lake, workspace.writer.session)
             landed = {"batches": 0, "files": 0, "rows": 0}
             with workspace:
                 ledger = _ledger(self.zone, self.into.connection)

@@ -204,6 +204,7 @@ def test_another_process_writes_in_place_of_a_task_and_files_land_once(lake_root
     lake = Lake.open(str(lake_root))
     assert lake.delta("tables/own").to_arrow()["n"].to_pylist() == [1, 2]
     assert lake.delta("tables/landed").to_arrow()["x"].to_pylist() == [1, 2]
+    assert set(targets(elsewhere.links("session.land"))) == {"Session"}
     (lake_root.parent / "landing" / "two.csv").write_text("x\n3\n")
     elsewhere.clear()
     assert elsewhere.go() == "success"
