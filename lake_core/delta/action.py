@@ -211,6 +211,8 @@ def _check_lists(
             f"the protocol has reader version {reader} and readerFeatures {reader_features!r}: features must "
             "be listed from version 3 on, and only then"
         )
+    if writer > 7:
+        return  # it binds no reader, and writing is refused by its number
     if (writer >= 7) != (writer_features is not None):
         raise MalformedProtocol(
             f"the protocol has writer version {writer} and writerFeatures {writer_features!r}: features must "

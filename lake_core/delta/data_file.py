@@ -89,8 +89,9 @@ class DataFileWriter:
 
     `store` is at the table's root. `now` is in milliseconds since the epoch. `target` is the number of uncompressed
     Arrow bytes per file. With `changes`, the rows are change data, with their kind in a last column `_change_type`.
-    `threads` encode large files concurrently. Files are not visible until they are committed, so a failure leaves at
-    most unreferenced files. Runs in the driver and in Spark's executors.
+    `threads` encode large files concurrently. `with_partitions`: the files hold the partition columns as well. Files
+    are not visible until they are committed, so a failure leaves at most unreferenced files. Runs in the driver and in
+    Spark's executors.
     """
 
     def __init__(
@@ -102,14 +103,17 @@ class DataFileWriter:
         target: int = TARGET_BYTES,
         changes: bool = False,
         threads: int = 0,
+        with_partitions: bool = False,
     ) -> None:
         self._store, self._now, self._target = store, now, target
         self._folder = CHANGES_FOLDER if changes else ""
         self._partition_columns = metadata.partition_columns
         self._partition_keys = tuple(metadata.partition_keys.values())
         mapping = metadata.column_mapping
+        self._left_out = [] if with_partitions else list(metadata.partition_columns)
+        """The columns that the files do not hold."""
         self._physical = mapping.data_file_schema(
-            [name for name in metadata.schema.names if name not in metadata.partition_columns]
+            [name for name in metadata.schema.names if name not in self._left_out]
         )
         if changes:
             self._physical = self._physical.append(pa.field(CHANGE_TYPE, pa.string()))
@@ -154,8 +158,8 @@ class DataFileWriter:
     def _flush(self, values: tuple[str | None, ...], *, many: bool = False) -> None:
         rows = pa.concat_tables(self._held.pop(values))
         size = self._bytes.pop(values)
-        if self._partition_columns:
-            rows = rows.drop_columns(list(self._partition_columns))
+        if self._left_out:
+            rows = rows.drop_columns(self._left_out)
         pieces = max(1, round(size / self._target))
         step = -(-rows.num_rows // pieces)
         for start in range(0, rows.num_rows, step):
@@ -201,7 +205,7 @@ class DataFileWriter:
         held: list[pa.Table] = []
         held_bytes = 0
         for rows in batches:
-            part = relabelled(rows.drop_columns(list(self._partition_columns)), self._physical)
+            part = relabelled(rows.drop_columns(self._left_out), self._physical)
             held.append(part)
             held_bytes += part.nbytes
             if held_bytes >= ROW_GROUP_BYTES:

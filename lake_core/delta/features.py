@@ -22,6 +22,13 @@ WRITER_VERSION = 2
 MANAGED = "lakeManaged"
 """The writer feature of a lake's tables. Other clients do not support it, so they read such a table but never write."""
 
+DEFAULTS = "allowColumnDefaults"
+"""The writer feature of tables whose columns may have defaults."""
+MATERIALIZED_PARTITIONS = "materializePartitionColumns"
+"""The writer feature of tables whose data files hold the partition columns as well."""
+CHECKPOINT_PROTECTION = "checkpointProtection"
+"""The writer feature of tables of which a feature was dropped, whose older versions need it."""
+
 _TYPE_OF_FEATURE = {
     "variantType": "variant",
     "variantType-preview": "variant",
@@ -48,9 +55,12 @@ READABLE_FEATURES = frozenset(
 
 WRITABLE_FEATURES = frozenset(
     {
+        DEFAULTS,
         "appendOnly",
         "changeDataFeed",
         "checkConstraints",
+        CHECKPOINT_PROTECTION,
+        "clustering",
         "columnMapping",
         "deletionVectors",
         "domainMetadata",
@@ -59,6 +69,7 @@ WRITABLE_FEATURES = frozenset(
         "inCommitTimestamp",
         "invariants",
         MANAGED,
+        MATERIALIZED_PARTITIONS,
         "timestampNtz",
         "typeWidening",
         "typeWidening-preview",
@@ -98,6 +109,11 @@ def supported_features(protocol: Protocol) -> frozenset[str]:
     return frozenset().union(
         *(names for version, names in _OF_WRITER_VERSION if version <= protocol.min_writer_version)
     )
+
+
+def holds_partitions(protocol: Protocol) -> bool:
+    """Return whether data files hold the partition columns as well. Section: Materialize Partition Columns."""
+    return MATERIALIZED_PARTITIONS in supported_features(protocol)
 
 
 def upgraded_for(
@@ -171,6 +187,8 @@ def upgraded(protocol: Protocol, features: Iterable[str]) -> Protocol:
     if protocol.writer_features is None and all(feature in version_of for feature in missing):
         return Protocol(reader, max([protocol.min_writer_version, *(version_of[feature] for feature in missing)]))
     listed = supported_features(protocol) | set(missing)
+    if "clustering" in listed:
+        listed |= {"domainMetadata"}
     if "columnMapping" in listed:
         reader = max(reader, 2)
     in_readers = frozenset(feature for feature in listed if feature in _READER_VERSION_OF) | (
@@ -249,6 +267,8 @@ _FEATURE_OF_PROPERTY = {
     "delta.enableTypeWidening": "typeWidening",
     "delta.enableIcebergCompatV1": "icebergCompatV1",
     "delta.enableIcebergCompatV2": "icebergCompatV2",
+    "delta.enableIcebergCompatV3": "icebergCompatV3",
+    "delta.enableMaterializePartitionColumnsFeature": MATERIALIZED_PARTITIONS,
 }
 
 

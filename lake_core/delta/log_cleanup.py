@@ -2,8 +2,8 @@
 
 The cutoff is the last midnight (UTC) before now less `delta.logRetentionDuration`. The newest checkpoint whose version
 was committed at or before the cutoff stays, with its commit and all later files. Without such a checkpoint nothing is
-deleted. Sidecars that no checkpoint names are deleted a day after they were written. Protocol section: Metadata
-Cleanup.
+deleted. Nor is it where a feature was dropped, unless all versions before that go at once. Sidecars that no checkpoint
+names are deleted a day after they were written. Protocol sections: Metadata Cleanup, Checkpoint Protection.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.checkpoint import Checkpoint
 from lake_core.delta.commit_time import CommitTimes, instant_of
 from lake_core.delta.errors import DeltaError, VersionNotFound
+from lake_core.delta.features import CHECKPOINT_PROTECTION, supported_features
 from lake_core.delta.log_segment import LOG_FOLDER, SIDECARS_FOLDER, CheckpointFiles, list_log
 from lake_core.delta.properties import log_retention_ms
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from lake_core.store import ObjectMeta
 
 _OF_VERSION = re.compile(r"([0-9]{20})\.(?:(?:([0-9]{20})\.compacted\.)?json|crc|checkpoint\..*)")
+_PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
 _SIDECAR_AGE = dt.timedelta(days=1)
 
 
@@ -44,6 +46,9 @@ def clean_log(snapshot: Snapshot, now: int) -> list[str]:
     bases = [checkpoint for checkpoint in listing.checkpoints if newest is not None and checkpoint.version <= newest]
     if not bases:
         return []
+    protected = _protected(snapshot)
+    if min(listing.commits) < protected and bases[-1].version < protected:
+        return []
     expired = [meta.key for meta in snapshot.store.list(f"{LOG_FOLDER}/") if _last_version(meta) < bases[-1].version]
     if expired:
         if not _is_sound(snapshot, bases[-1]):
@@ -51,6 +56,14 @@ def clean_log(snapshot: Snapshot, now: int) -> list[str]:
         # Delete the oldest first, so that a crash in between leaves a log that begins later.
         snapshot.store.delete(sorted(expired))
     return expired + _clean_sidecars(snapshot, now)
+
+
+def _protected(snapshot: Snapshot) -> int:
+    """Return the version before which all log files must go at once."""
+    if CHECKPOINT_PROTECTION not in supported_features(snapshot.protocol):
+        return 0
+    text = snapshot.metadata.configuration.get(_PROTECTED_BEFORE, "0")
+    return int(text) if text.isdecimal() else snapshot.version + 1
 
 
 def _is_sound(snapshot: Snapshot, files: CheckpointFiles) -> bool:

@@ -1,12 +1,14 @@
-"""The rules for a table's rows besides their types: generated columns, CHECK constraints, column invariants.
+"""The rules for a table's rows besides their types: generated columns, defaults, CHECK constraints, column invariants.
 
-Protocol sections: Generated Columns, CHECK Constraints, Column Invariants. The expressions are SQL in the table's
-metadata. They are parsed to a fixed set of operations. A table whose rules cannot be evaluated is not written.
+Protocol sections: Generated Columns, Default Columns, CHECK Constraints, Column Invariants. The expressions are SQL in
+the table's metadata. They are parsed to a fixed set of operations. A table whose rules cannot be evaluated is not
+written, but for defaults that no row needs.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -15,10 +17,11 @@ import pyarrow.compute as pc
 
 from lake_core.arrow_scalar import FALSE_VALUE, scalar
 from lake_core.delta.errors import ConstraintViolation, MalformedMetadata, SchemaMismatch, UnsupportedExpression
-from lake_core.delta.features import CONSTRAINT_PREFIX, supported_features
+from lake_core.delta.features import CONSTRAINT_PREFIX, DEFAULTS, supported_features
 from lake_core.delta.schema import StructField, StructType, walk
 from lake_core.delta.statistics import check_indexed
 from lake_core.delta.text_length import Lengths, text_lengths, with_lengths
+from lake_core.errors import LakeError
 from lake_core.expression import (
     Expression,
     InvalidExpression,
@@ -37,7 +40,10 @@ if TYPE_CHECKING:
     from lake_core.delta.action import Metadata, Protocol
 
 INVARIANTS = "delta.invariants"
+DEFAULT = "CURRENT_DEFAULT"
 GENERATION_EXPRESSION = "delta.generationExpression"
+_QUOTED = re.compile(r"'(?:[^'\\]|'')*'")
+"""A text without escapes but doubled quotes."""
 CHANGE_COLUMNS = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 """The columns that the change data feed adds to a table's columns."""
 
@@ -68,29 +74,59 @@ class Generated:
 
 
 @dataclass(frozen=True, slots=True)
+class Default:
+    """The value of a column for rows that lack the column."""
+
+    column: str
+    expression: Expression | None = None
+    """None if it cannot be evaluated. Then the column cannot be left out."""
+    problem: str = ""
+    """Why it cannot be evaluated."""
+
+    def values(self, rows: pa.Table) -> pa.ChunkedArray:
+        """Return the default for each row. Raises UnsupportedExpression."""
+        if self.expression is None:
+            raise UnsupportedExpression(
+                f"the rows lack column {self.column!r}, and its default cannot be evaluated: {self.problem}. Give them "
+                "the column, or write them with another Delta client"
+            )
+        return store_assign(evaluate(self.expression, rows), rows.schema.field(self.column).type)
+
+
+@dataclass(frozen=True, slots=True)
 class RowRules:
     """A table's rules, parsed. Picklable: Spark's executors apply them as well."""
 
     checks: tuple[Check, ...] = ()
     generated: tuple[Generated, ...] = ()
+    defaults: tuple[Default, ...] = ()
     lengths: Mapping[str, Lengths] = field(default_factory=dict)
     """The lengths of the texts of columns, by the columns' names."""
 
     @property
     def computed(self) -> frozenset[str]:
-        """Return the columns that writers may leave out even if they are NOT NULL."""
+        """Return the columns whose values follow from the others."""
         return frozenset(rule.column for rule in self.generated)
 
+    @property
+    def optional(self) -> frozenset[str]:
+        """Return the columns that writers may leave out even if they are NOT NULL."""
+        return self.computed | {rule.column for rule in self.defaults}
+
     def complete(self, rows: pa.Table, supplied: Iterable[str]) -> pa.Table:
-        """Return rows in the table's schema and compute the generated columns that are not among `supplied`.
+        """Return rows in the table's schema, with the defaults and generated columns that are not among `supplied`.
 
         Texts are trimmed and padded to the lengths of their columns. Raises ConstraintViolation for one that is too
-        long.
+        long; UnsupportedExpression for a default that cannot be evaluated.
         """
+        folded = {name.lower() for name in supplied}
+        for default in self.defaults:
+            if default.column.lower() not in folded:
+                index = rows.schema.get_field_index(default.column)
+                rows = rows.set_column(index, rows.schema.field(index), default.values(rows))
         for name in self.lengths:
             index = rows.schema.get_field_index(name)
             rows = rows.set_column(index, rows.schema.field(index), self._fitted(name, rows.column(index)))
-        folded = {name.lower() for name in supplied}
         for rule in self.generated:
             if rule.column.lower() not in folded:
                 index = rows.schema.get_field_index(rule.column)
@@ -132,7 +168,8 @@ class RowRules:
 def row_rules(metadata: Metadata, protocol: Protocol) -> RowRules:
     """Return the rules that a table's protocol enables. Raises UnsupportedExpression, MalformedMetadata."""
     features = supported_features(protocol)
-    return _all_rules(metadata, *(name in features for name in ("invariants", "checkConstraints", "generatedColumns")))
+    rules = _all_rules(metadata, *(name in features for name in ("invariants", "checkConstraints", "generatedColumns")))
+    return replace(rules, defaults=_defaults(metadata)) if DEFAULTS in features else rules
 
 
 def check_rules(metadata: Metadata) -> None:
@@ -200,8 +237,30 @@ def _all_rules(metadata: Metadata, invariants: bool = True, checks: bool = True,
     return RowRules(
         tuple(row_checks),
         tuple(replace(rule, in_log=rule.column in metadata.partition_columns) for rule in computed),
-        text_lengths(metadata.schema),
+        lengths=text_lengths(metadata.schema),
     )
+
+
+def _defaults(metadata: Metadata) -> tuple[Default, ...]:
+    schema = metadata.arrow_schema
+    return tuple(
+        _default(child.name, str(child.metadata[DEFAULT]), schema.field(child.name).type)
+        for child in metadata.schema.fields
+        if DEFAULT in child.metadata
+    )
+
+
+def _default(column: str, text: str, kind: pa.DataType) -> Default:
+    """Parse a default, which names no columns."""
+    if _QUOTED.fullmatch(text):
+        # Rules mean what each version of Spark takes them for. A default is for writers, so it means what Spark 4 does.
+        text = "'" + text[1:-1].replace("''", "\\'") + "'"
+    try:
+        expression = parse_expression(text, pa.schema([]))
+        check_assignable(expression.type, kind, column)
+    except LakeError as error:
+        return Default(column, problem=str(error))
+    return Default(column, expression)
 
 
 def _generated_columns(schema: StructType) -> list[StructField]:

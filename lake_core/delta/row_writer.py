@@ -16,6 +16,7 @@ from lake_core.delta.batches import together
 from lake_core.delta.conform import check_fits, check_nulls, conform_in, null_partitions
 from lake_core.delta.data_file import TARGET_BYTES, AddFile, DataFileWriter, change_rows
 from lake_core.delta.errors import RowsOutsidePredicate
+from lake_core.delta.features import holds_partitions
 from lake_core.delta.row_rules import RowRules, row_rules
 from lake_core.delta.schema import check_storable
 from lake_core.delta.statistics import leaf_values
@@ -89,12 +90,14 @@ class RowWriter:
     """The rows that an overwrite replaces. Other new rows are refused."""
     threads: int = 0
     """The number of threads that encode files concurrently. 0 in executors, whose cores have other tasks."""
+    with_partitions: bool = False
+    """Whether data files hold the partition columns as well (`materializePartitionColumns`)."""
     log_inserts: bool = False
     """Whether the rows are written into change data files too, as inserts."""
 
     def check_fits(self, data: pa.Schema) -> None:
         """Raise SchemaMismatch or UnsupportedType unless rows of this schema can be written without loss."""
-        check_fits(data, self.metadata.arrow_schema, self.rules.computed)
+        check_fits(data, self.metadata.arrow_schema, self.rules.optional)
 
     def prepare(self, rows: pa.Table) -> pa.Table:
         """Return rows in the table's schema, with generated columns, after checking all of its rules."""
@@ -109,7 +112,14 @@ class RowWriter:
 
     def files(self, *, target: int = TARGET_BYTES) -> DataFileWriter:
         """Return a writer of data files for prepared rows."""
-        return DataFileWriter(self.store, self.metadata, self.now, target=target, threads=self.threads)
+        return DataFileWriter(
+            self.store,
+            self.metadata,
+            self.now,
+            target=target,
+            threads=self.threads,
+            with_partitions=self.with_partitions,
+        )
 
     def change_files(self) -> DataFileWriter:
         """Return a writer of change data files, for the table's columns with `_change_type` as the last one."""
@@ -140,4 +150,11 @@ def row_writer(
     check_storable(metadata.schema, allow_void=True)
     # This is not a method, because everything that RowWriter's methods use is sent to the executors, which have no SQL
     # parser.
-    return RowWriter(store, metadata, row_rules(metadata, protocol), now, replace_where)
+    return RowWriter(
+        store,
+        metadata,
+        row_rules(metadata, protocol),
+        now,
+        replace_where,
+        with_partitions=holds_partitions(protocol),
+    )

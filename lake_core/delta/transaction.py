@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lake_core import runtime
 from lake_core.backoff import Backoff
+from lake_core.delta.clustering import check_clustering
 from lake_core.delta.column_mapping import with_highest_id
 from lake_core.delta.commit_file import encode_actions, read_commit_info
 from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts, check_unseen, isolation_level
@@ -98,12 +99,14 @@ class Operation:
     def defining(self, metadata: Metadata, protocol: Protocol | None = None) -> Operation:
         """Return the operation with a change of the table's definition, limited to what differs from the base's.
 
-        `protocol`: the lowest that the metadata needs by default. Raises UnsupportedWriterFeature.
+        `protocol`: the lowest that the metadata needs by default. Raises UnsupportedWriterFeature; InvalidProperty for
+        a column by which the table is clustered that would get no statistics.
         """
         base = self.planned_on
         if metadata.id == base.metadata.id or metadata.column_mapping.mode != "none":
             configuration = with_highest_id(metadata.configuration, base.metadata.configuration)
             metadata = replace(metadata, configuration=configuration)
+        check_clustering(metadata, self.domains or base.domains)
         lowest = upgraded_for(base.protocol, base.metadata, metadata) if protocol is None else protocol
         return replace(
             self,

@@ -189,7 +189,7 @@ def plan_merge(snapshot: Snapshot, source: pa.Schema, text: MergeText, now: int)
     def clauses(texts: Sequence[ClauseText], scope: pa.Schema) -> tuple[Clause, ...]:
         plain = [with_plain_targets(clause, text.target, table) for clause in texts]
         return tuple(
-            parse_clause(clause, table, scope, aliases, writer.rules.computed, now, evolve=text.evolve)
+            parse_clause(clause, table, scope, aliases, writer.rules.optional, now, evolve=text.evolve)
             for clause in plain
         )
 

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from lake_core.arrow_scalar import scalar
 from lake_core.delta.errors import InvalidPredicate, InvalidProperty, SchemaMismatch
+from lake_core.delta.features import holds_partitions
 from lake_core.delta.numpy_arrays import integers, mask, numbers
 from lake_core.delta.operations.rewrite import on_partitions_only, predicate_parameter, sizes
 from lake_core.delta.operations.zorder import z_values
@@ -86,7 +87,13 @@ def optimize(
         tuple(dict(files["partitionValues"][int(chosen_files[0])].as_py()) for chosen_files in bins),
         tuple(max(1, round(int(numbers(files["size"])[chosen_files].sum()) / target)) for chosen_files in bins),
         curve,
-        RowWriter(snapshot.data_root, snapshot.metadata, RowRules(), now),
+        RowWriter(
+            snapshot.data_root,
+            snapshot.metadata,
+            RowRules(),
+            now,
+            with_partitions=holds_partitions(snapshot.protocol),
+        ),
     )
     large = task.chosen([bool(curve) and count > MANY_OUTPUTS for count in task.outputs])
     adds = []
