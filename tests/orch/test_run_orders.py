@@ -438,6 +438,12 @@ def test_what_is_published_is_what_counts(seed: int) -> None:
     live(seed, 40)
 
 
+@pytest.mark.parametrize("part", range(20))
+def test_thousands_of_short_orders(part: int) -> None:
+    for seed in range(10_000 + 100 * part, 10_000 + 100 * (part + 1)):
+        live(seed, 8)
+
+
 def test_a_table_of_the_run_may_be_compacted_while_it_is_made_anew() -> None:
     # The second generation dropped the table, which the first had created, and created it again.
     assert "compact shared" in live(1795729384, 60).did
