@@ -16,8 +16,9 @@ from lake_core.icechunk.identifier import encode_id
 from lake_core.icechunk.manifest import ReferenceKind
 from lake_core.icechunk.snapshot import ArrayNode
 from tests.icechunk.cases import CASES, digest, expected, names, open_case
+from tests.skip_rule import NO_CASES
 
-pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason=f"{CASES} does not exist")
+pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason=NO_CASES)
 SOUND = [name for name in names(damaged=False) if name != "duplicate-path"]
 each_case = pytest.mark.parametrize("name", SOUND)
 

@@ -19,8 +19,9 @@ from lake_core.icechunk import (
 from lake_core.store import MemoryStore
 from tests.icechunk.cases import CASES
 from tests.icechunk.operations import OPERATIONS, create_base, differences, state
+from tests.skip_rule import NO_CASES
 
-pytestmark = pytest.mark.skipif(not CASES.exists(), reason="the cases of icechunk are not there")
+pytestmark = pytest.mark.skipif(not CASES.exists(), reason=NO_CASES)
 
 SOLVERS: dict[str, ConflictSolver] = {
     "detector": ConflictDetector(),

@@ -25,6 +25,7 @@ from tests.icechunk.histories import (
     write,
     written_at,
 )
+from tests.skip_rule import NO_CASES
 
 ROOT = "1CECHNKREP0F1RSTCMT0"
 
@@ -188,7 +189,7 @@ def test_a_snapshot_that_is_its_own_ancestor_is_an_error(tmp_path: Path) -> None
     from tests.icechunk.cases import CASES, open_case
 
     if not CASES.exists():
-        pytest.skip(f"the cases are absent: {CASES}")
+        pytest.skip(NO_CASES)
     shutil.copytree(CASES / "bad-parent-cycle", tmp_path / "case")
     with pytest.raises(DamagedObject, match="ancestor"):
         open_case("bad-parent-cycle", tmp_path / "case").expire_snapshots(FUTURE)

@@ -35,8 +35,9 @@ from tests.icechunk.histories import (
     write,
     written_at,
 )
+from tests.skip_rule import NO_CASES
 
-needs_cases = pytest.mark.skipif(not CASES.exists(), reason=f"the cases are absent: {CASES}")
+needs_cases = pytest.mark.skipif(not CASES.exists(), reason=NO_CASES)
 SOUND = [name for name in names(damaged=False) if name != "duplicate-path"]
 
 

@@ -16,6 +16,7 @@ from lake_core.delta.errors import ConvertFailed
 from lake_core.errors import NotFound
 from lake_core.lake.errors import Conflict, ContentChanged, DatasetExists, DatasetNotFound, Diverged, NothingToApply
 from tests.lake.lakes import create_tables, ids, plain, rows
+from tests.skip_rule import NO_CASES
 
 CASES = Path(__file__).parents[3] / "shared" / "cases" / "delta"
 
@@ -261,7 +262,7 @@ def test_verify_passes_what_was_brought_in_by_a_lake_that_was_copied(local: Lake
     assert Lake.open(f"{root}-copy").maintenance.verify() == []
 
 
-@pytest.mark.skipif(not CASES.exists(), reason=f"the reference tables are not at {CASES}")
+@pytest.mark.skipif(not CASES.exists(), reason=NO_CASES)
 @pytest.mark.parametrize(
     "name",
     [
