@@ -1,4 +1,4 @@
-"""A check of the tests that documents name: in a whole run, each of them ran and none was skipped.
+"""A check of the tests that documents name: in a whole run, each ran and none was skipped but for lack of cases.
 
 `make test` leaves the long ones out: of those it is only seen that they are there. Judged once all is over, where all
 reports come together, however many processes ran the tests.
@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.skip_rule import lacks_cases
+
 DOCS = Path(__file__).parent.parent / "docs"
 _ROW = re.compile(r"^\| (?P<section>[^|]+) \|(?: [^|]+ \|)+ (?P<tests>[^|]+) \|$")
 
@@ -24,11 +26,15 @@ _unproved: list[str] = []
 
 _passed: set[str] = set()
 _others: set[str] = set()
+_without_cases: set[str] = set()
+"""The tests that were skipped because the case collection is not there. Their summary says so."""
 _left_out: set[str] = set()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.when == "call" and report.passed:
+    if lacks_cases(report):
+        _without_cases.add(report.nodeid)
+    elif report.when == "call" and report.passed:
         _passed.add(report.nodeid)
     elif not report.passed:
         _others.add(report.nodeid)
@@ -97,7 +103,9 @@ def is_whole(config: pytest.Config) -> bool:
 
 
 def is_left_out(config: pytest.Config, test: str) -> bool:
-    """Tell whether a test is one of the long ones that `make test` leaves to `make test-all`."""
+    """Tell whether a test is one of the long ones that `make test` leaves to `make test-all`, or lacks its cases."""
+    if any(belongs(node, test) for node in _without_cases):
+        return True
     return bool(config.option.markexpr == USUAL) and any(belongs(node, test) for node in _left_out)
 
 

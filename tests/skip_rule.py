@@ -30,10 +30,22 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
     _judge(report)
 
 
+def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Return why a test was skipped."""
+    return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+
+
+def lacks_cases(report: pytest.TestReport) -> bool:
+    """Return whether a test was skipped because the case collection is not there."""
+    if CASES.is_dir() or not report.skipped:
+        return False
+    return reason_of(report).removeprefix("Skipped: ").startswith((NO_CASES, "got empty parameter set"))
+
+
 def _judge(report: pytest.TestReport | pytest.CollectReport) -> None:
     if not report.skipped or hasattr(report, "wasxfail"):
         return
-    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    reason = reason_of(report)
     if not reason.removeprefix("Skipped: ").startswith(ALLOWED_SKIPS):
         _forbidden.append(f"{report.nodeid}: {reason}")
 
