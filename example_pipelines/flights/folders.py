@@ -51,7 +51,10 @@ def is_new_lake(root: str, keys: Iterable[str]) -> bool:
 
 
 def drop(zone: str, name: str, table: pa.Table) -> None:
-    """Put a file into a landing zone, whole: under another name first."""
+    """Put a file into a landing zone, whole: under another name first. A new folder of zones is the demos' own."""
+    if not Path(LANDING).exists():
+        Path(LANDING).mkdir(parents=True)
+        (Path(LANDING) / MARK).touch()
     folder = Path(LANDING) / zone
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, folder / f".{name}")
