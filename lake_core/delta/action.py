@@ -213,7 +213,7 @@ def _check_lists(
         )
     if writer > 7:
         return  # it binds no reader, and writing is refused by its number
-    if (writer >= 7) != (writer_features is not None):
+    if (writer == 7) != (writer_features is not None):
         raise MalformedProtocol(
             f"the protocol has writer version {writer} and writerFeatures {writer_features!r}: features must "
             "be listed from version 7 on, and only then"

@@ -368,8 +368,8 @@ class Lake:
 
         return published_batches(self._repository.refs(), id)
 
-    def taken_out(self, id: str) -> Mapping[str, Sequence[TaskAttempt]]:
-        """Return the attempts of which something was taken out of a session's generations for good, by generation.
+    def taken_out(self, id: str) -> Sequence[TaskAttempt]:
+        """Return the attempts of which something was taken out of a session's generations for good.
 
         That is what `SharedSession.discard_batches` was told to remember, and what `replace_published` took out, unless
         its session was abandoned, has expired, or was reverted.

@@ -7,7 +7,6 @@ that alone: a try that does not count any longer leaves nothing, neither in the 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from lake_core.lake.errors import AttemptTakenOut, BatchesGone, SessionClosed, StaleAttempt, StaleEpoch, UnfinishedTasks
@@ -255,7 +254,7 @@ class Run:
 
     def _taken_out(self) -> Collection[str]:
         """Return the tasks whose tries count again, but whose writes were taken out when they did not."""
-        attempts = chain.from_iterable(self.lake.taken_out(self.name).values())
+        attempts = self.lake.taken_out(self.name)
         return sorted({str(each.task) for each in attempts if self.states.of(each) is TryState.SUCCEEDED})
 
     def _check_not_lost(self) -> None:

@@ -79,16 +79,16 @@ def marks(prefix: str, before: str, after: str, batches: Iterable[Batch]) -> lis
     ]
 
 
-def taken_out(refs: RefsState, id: str) -> Mapping[str, Sequence[TaskAttempt]]:
-    """Return the attempts of which something was taken out of a session's generations for good, by generation.
+def taken_out(refs: RefsState, id: str) -> Sequence[TaskAttempt]:
+    """Return the attempts of which something was taken out of a session's generations for good.
 
     That is what `discard_batches` was told to remember, and what replaced publishes: the latter where it is published,
     or may still be.
     """
-    attempts: dict[str, Sequence[TaskAttempt]] = {}
+    attempts: list[TaskAttempt] = []
     for record in generations(refs, id).values():
         replaces = _replaces(refs, record)
-        attempts[record.id] = [
+        attempts += [
             TaskAttempt(match["task"], batch.attempt, batch.token)
             for batch in refs.batches(record)
             if batch.task is None
@@ -102,9 +102,14 @@ def _replaces(refs: RefsState, record: SessionRecord) -> bool:
     """Return whether a generation replaces what earlier ones have published, or may still do so."""
     if record.commit is None:
         return record.state in (OPEN, FAILED) and not record.conflicts
-    if not refs.has_commit(record.commit) or refs.commit(record.commit).metadata.get("session") != record.id:
+    if not refs.has_commit(record.commit) or not _is_of(refs, record.commit, record):
         return True
     return is_in_force(refs, refs.branch(record.branch), record.commit)
+
+
+def _is_of(refs: RefsState, commit: str, record: SessionRecord) -> bool:
+    """Return whether a session made a commit. One that changed nothing names the commit that it met."""
+    return refs.commit(commit).metadata.get("session") == record.id
 
 
 def is_replaceable(refs: RefsState, record: SessionRecord, now: datetime) -> bool:
@@ -151,7 +156,7 @@ def published_batches(refs: RefsState, id: str) -> Mapping[str, Sequence[Batch]]
             continue
         if not refs.has_commit(record.commit):
             raise _gone(record)
-        is_own = refs.commit(record.commit).metadata.get("session") == record.id
+        is_own = _is_of(refs, record.commit, record)
         if is_own and not is_in_force(refs, refs.branch(record.branch), record.commit):
             continue
         batches = batches_of(refs, record)
