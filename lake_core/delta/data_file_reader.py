@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from lake_core.store import ObjectStore
 
 _BATCH_ROWS = 1 << 16
-_POSITION = "\x00position"
-"""The column of the numbers of matching rows."""
+POSITION = "\x00position"
+"""A name for `DataFiles.position` that no column of a table has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,17 @@ class DataFiles:
                 f"the deletion vector of {self.keys[index]} names row {gone[-1]} of {parquet.metadata.num_rows}. "
                 "Restore the table's log"
             )
-        return OpenDataFile(self, index, source, parquet, self._matching_groups(parquet.metadata))
+        return OpenDataFile(self, index, source, parquet, self._chosen_groups(index, parquet.metadata))
 
     def source(self, index: int) -> pa.NativeFile:
         """Open the bytes of a file. Raises DataFileMissing and the store's errors."""
         with self.telling(index):
             return open_object(self.elsewhere.get(index, self.store), self.keys[index], self.sizes[index])
+
+    def _chosen_groups(self, index: int, metadata: pq.FileMetaData) -> list[RowGroup]:
+        groups = self._matching_groups(metadata)
+        only = self.only[index] if self.only else None
+        return groups if only is None else [group for group in groups if len(_within(only, group.first, group.rows))]
 
     def _matching_groups(self, metadata: pq.FileMetaData) -> list[RowGroup]:
         if self.predicate is None or self.names_by_id:
@@ -216,8 +221,17 @@ class OpenDataFile:
         if first_columns is None and len(self.groups) == self.parquet.num_row_groups:
             rows = self._decoded(self._names(self.files), use_threads=use_threads)
             return self.files.finished(self.index, rows, 0, self.parquet.metadata.num_rows)
-        parts = [self._read_group(group, first_columns, use_threads=use_threads) for group in self.groups]
+        parts = list(self.parts(use_threads=use_threads))
         return pa.concat_tables(parts) if parts else self._nothing()
+
+    def parts(self, *, use_threads: bool = False) -> Iterator[pa.Table]:
+        """Yield the rows of one row group after another, in their order. Raises what `DataFiles.read` raises.
+
+        Columns that are not in the predicate are read only where a row matches.
+        """
+        first_columns = self._first_columns()
+        for group in self.groups:
+            yield self._read_group(group, first_columns, use_threads=use_threads)
 
     def reads(self) -> list[Callable[[], pa.Table]]:
         """Return functions that read all rows, part by part, and that threads may call at the same time."""
@@ -241,7 +255,7 @@ class OpenDataFile:
         found = first_columns.finished(self.index, rows, group.first, group.rows)
         if not found.num_rows:
             return self._nothing()
-        matched = numbers(found[_POSITION]) - group.first
+        matched = numbers(found[POSITION]) - group.first
         others = files.only_columns([name for name in files.schema.names if name not in first_columns.schema.names])
         rows = self._chosen(self._names(others), group, matched, use_threads=use_threads)
         rest = others.finished(self.index, rows, 0, len(matched))
@@ -249,7 +263,7 @@ class OpenDataFile:
             zip(rest.column_names, rest.columns, strict=True)
         )
         if files.position is not None:
-            columns_found[files.position] = columns_found[_POSITION]
+            columns_found[files.position] = columns_found[POSITION]
         schema = self._nothing().schema
         return pa.Table.from_arrays([columns_found[name] for name in schema.names], schema=schema)
 
@@ -312,7 +326,7 @@ class OpenDataFile:
             predicate=files.predicate,
             deleted=files.deleted,
             only=files.only,
-            position=_POSITION,
+            position=POSITION,
         )
         first_names = self._names(first_columns)
         return first_columns if first_names and len(first_names) < len(self._names(files)) else None

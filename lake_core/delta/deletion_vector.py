@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from lake_core.store import ObjectStore
 
-_MAGIC = 1681511377
+MAGIC = 1681511377
 _UUID_LENGTH = 20
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _RFC1924 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
-_TO_RFC1924 = str.maketrans(_Z85, _RFC1924)
+_TO_RFC1924, _TO_Z85 = str.maketrans(_Z85, _RFC1924), str.maketrans(_RFC1924, _Z85)
 
 
 def deleted_rows(
@@ -48,7 +48,7 @@ def deleted_rows(
     try:
         body = _body((store, *allowed_roots), descriptor)
         (magic,) = struct.unpack_from("<i", body)
-        if magic != _MAGIC:
+        if magic != MAGIC:
             raise ValueError(f"magic number {magic}")
         rows = np.array(pyroaring.BitMap64.deserialize(body[4:]).to_array(), dtype=np.uint64).astype(np.int64)
     except NotFound as error:
@@ -140,6 +140,11 @@ def vector_file_problem(data: bytes) -> str | None:
 def _relative_key(text: str) -> str:
     folder, name = text[:-_UUID_LENGTH], uuid.UUID(bytes=_base85(text[-_UUID_LENGTH:]))
     return f"{folder}/deletion_vector_{name}.bin" if folder else f"deletion_vector_{name}.bin"
+
+
+def to_z85(data: bytes) -> str:
+    """Encode whole groups of four bytes as Z85."""
+    return base64.b85encode(data).decode().translate(_TO_Z85)
 
 
 def _base85(text: str) -> bytes:

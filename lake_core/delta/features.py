@@ -79,8 +79,7 @@ WRITABLE_FEATURES = frozenset(
 )
 """Table features that writing respects.
 
-New deletion vectors and version 2 checkpoints are never written, which their features allow. A table that has identity
-columns is refused.
+Version 2 checkpoints are never written, which their feature allows. A table that has identity columns is refused.
 """
 
 _OF_WRITER_VERSION: tuple[tuple[int, frozenset[str]], ...] = (

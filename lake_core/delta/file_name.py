@@ -16,7 +16,7 @@ CHANGES_FOLDER = "_change_data/"
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _TIME_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 _NAMED_TIME = re.compile(_TIME_UUID)
-_OWN = re.compile(rf"(part|cdc)-00000-{_TIME_UUID}-c000(\.[a-z0-9]+)?\.parquet")
+_OWN = re.compile(rf"(part|cdc)-00000-{_TIME_UUID}-c000(\.[a-z0-9]+)?\.parquet|deletion_vector_{_TIME_UUID}\.bin")
 _DELTA_WRITERS = re.compile(
     rf"(part|cdc)-[0-9]{{5}}-{_UUID}[-.]c[0-9]{{3}}(\.[a-z0-9]+)?\.parquet|deletion_vector_{_UUID}\.bin"
 )
@@ -28,6 +28,15 @@ def new_name(now: int, *, changes: bool = False, compression: str = ".zstd") -> 
     `now`: milliseconds since the epoch. `compression`: what the name says of it, which no reader relies on.
     """
     return f"{'cdc' if changes else 'part'}-00000-{time_uuid(now)}-c000{compression}.parquet"
+
+
+def new_vector_name(now: int) -> tuple[str, uuid.UUID]:
+    """Return a name that was never used before for a file of deletion vectors, and the UUID in it.
+
+    `now`: milliseconds since the epoch.
+    """
+    identity = time_uuid(now)
+    return f"deletion_vector_{identity}.bin", identity
 
 
 def time_uuid(now: int) -> uuid.UUID:

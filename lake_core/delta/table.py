@@ -178,12 +178,16 @@ class DeltaTable(TableView):
 
         return self._write(arrow if schema_mode == "overwrite" else _fitted(arrow, self.schema), plan, txn)
 
-    def delete(self, where: str | None = None, *, txn: Txn | None = None) -> OperationResult:
+    def delete(
+        self, where: str | None = None, *, deletion_vectors: bool | None = None, txn: Txn | None = None
+    ) -> OperationResult:
         """Delete the rows for which `where` (Spark SQL) is true, or all rows if it is not given.
 
-        Only files with such rows are rewritten.
+        Only files with such rows are rewritten. With deletion vectors no file is: its deleted rows are listed beside
+        it. `deletion_vectors` chooses for this operation what the property `delta.enableDeletionVectors` says for all.
 
         Raises:
+            InvalidProperty: `deletion_vectors` is true, and the table does not allow them. Set the property first.
             InvalidExpression: The SQL does not parse, names an unknown column, or uses what is not supported.
             AppendOnlyTable: The property `delta.appendOnly` forbids deleting and changing rows.
             ConcurrentModification: Another writer committed what this operation contradicts. Refresh the table, and run
@@ -195,10 +199,19 @@ class DeltaTable(TableView):
             CommitTimeout: Other writers committed first until the deadline. Run it again.
             CommitOutcomeUnknown: The store stopped answering during the commit. Repeat it with the same `txn`.
         """
-        return self.operate(lambda snapshot, now: delete(snapshot, where, now), txn)
+
+        def plan(snapshot: Snapshot, now: int) -> Operation | None:
+            return delete(snapshot, where, now, deletion_vectors=deletion_vectors)
+
+        return self.operate(plan, txn)
 
     def update(
-        self, changes: Mapping[str, str], where: str | None = None, *, txn: Txn | None = None
+        self,
+        changes: Mapping[str, str],
+        where: str | None = None,
+        *,
+        deletion_vectors: bool | None = None,
+        txn: Txn | None = None,
     ) -> OperationResult:
         """Set columns to SQL expressions (`{"price": "price * 2"}`) in the rows for which `where` is true.
 
@@ -210,7 +223,11 @@ class DeltaTable(TableView):
             EvaluationFailed: An expression fails for a row, such as by a division by zero.
             ConstraintViolation: Rows break a rule of the table, such as NOT NULL or a CHECK constraint.
         """
-        return self.operate(lambda snapshot, now: update(snapshot, changes, where, now), txn)
+
+        def plan(snapshot: Snapshot, now: int) -> Operation | None:
+            return update(snapshot, changes, where, now, deletion_vectors=deletion_vectors)
+
+        return self.operate(plan, txn)
 
     def merge(self, source: ArrowData, on: str, *, alias: tuple[str, str] = ("t", "s")) -> Merge:
         """Merge rows into the table, by clauses that are added to the result.

@@ -39,7 +39,6 @@ from lake_core.delta.operations.merge import (
     settled,
 )
 from lake_core.delta.operations.merge_clause import Clauses, first_true, relation
-from lake_core.delta.operations.merge_file import FileMerge, MergedFile
 from lake_core.delta.operations.merge_keys import SHOWN, duplicate_keys, key_names, null_keys
 from lake_core.delta.operations.merge_match import (
     KeyValues,
@@ -62,6 +61,7 @@ if TYPE_CHECKING:
     from lake_core.delta import OperationResult
     from lake_core.delta.data_file_reader import DataFiles
     from lake_core.delta.operations.merge_condition import Condition, Key
+    from lake_core.delta.operations.merge_file import FileMerge, MergedFile
     from lake_core.delta.row_writer import RowWriter
     from lake_core.delta.scan import Scan
     from lake_core.delta.snapshot import Snapshot
@@ -171,12 +171,8 @@ class _SparkMerge:
         plan = self._plan
         scan, reads = candidates(plan, self._ranges())
         matches = self._matches(scan).localCheckpoint(True, StorageLevel.DISK_ONLY)
-        total, touched = MergedFile(), np.zeros(len(scan.files), dtype=bool)
-        if plan.rewrites:
-            for number, merged in self._rewritten(scan, matches):
-                touched[number] = merged.touched
-                total.include(merged)
-        return finish_merge(plan, scan, reads, touched, total, self._inserted(matches), self._rows)
+        merged = dict(self._rewritten(scan, matches)) if plan.rewrites else {}
+        return finish_merge(plan, scan, reads, merged, self._inserted(matches), self._rows)
 
     def _ranges(self) -> list[Predicate]:
         """Return the conditions that the source's keys put on the rows that can match them."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lake_core.delta.operations.vacuum import Orphans, VacuumResult
+    from lake_core.delta.snapshot import Snapshot
+    from lake_core.delta.transaction import Operation
     from lake_core.txn import Txn
 
 Target: TypeAlias = DeltaTable | str
@@ -34,12 +36,17 @@ def delete_delta(
     table: Target,
     where: str | None = None,
     *,
+    deletion_vectors: bool | None = None,
     txn: Txn | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OperationResult:
     """Delete rows in the executors, as `DeltaTable.delete` does. Raises the same errors, and SparkJobFailed."""
     target = opened(table, storage_options)
-    return target.operate(lambda snapshot, now: delete(snapshot, where, now, run_in(spark)), txn)
+
+    def plan(snapshot: Snapshot, now: int) -> Operation | None:
+        return delete(snapshot, where, now, run_in(spark), deletion_vectors=deletion_vectors)
+
+    return target.operate(plan, txn)
 
 
 def update_delta(
@@ -48,12 +55,17 @@ def update_delta(
     changes: Mapping[str, str],
     where: str | None = None,
     *,
+    deletion_vectors: bool | None = None,
     txn: Txn | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OperationResult:
     """Update rows in the executors, as `DeltaTable.update` does. Raises the same errors, and SparkJobFailed."""
     target = opened(table, storage_options)
-    return target.operate(lambda snapshot, now: update(snapshot, changes, where, now, run_in(spark)), txn)
+
+    def plan(snapshot: Snapshot, now: int) -> Operation | None:
+        return update(snapshot, changes, where, now, run_in(spark), deletion_vectors=deletion_vectors)
+
+    return target.operate(plan, txn)
 
 
 def optimize_delta(

@@ -1,10 +1,11 @@
-"""DELETE: remove whole files if partition values decide, else rewrite only the files that hold a matching row."""
+"""DELETE: remove whole files if partition values decide, else take rows only out of the files that hold a match."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from lake_core.delta.conflict import Reads
+from lake_core.delta.operations.marking import marks_rows
 from lake_core.delta.operations.rewrite import (
     check_not_append_only,
     on_partitions_only,
@@ -24,19 +25,23 @@ if TYPE_CHECKING:
     from lake_core.delta.snapshot import Snapshot
 
 
-def delete(snapshot: Snapshot, where: str | None, now: int, run: Runner = run_here) -> Operation | None:
+def delete(
+    snapshot: Snapshot, where: str | None, now: int, run: Runner = run_here, *, deletion_vectors: bool | None = None
+) -> Operation | None:
     """Plan and write a DELETE of the rows for which `where` is true, of all rows for None. `now`: milliseconds.
 
-    Returns None if there is no such row. Raises AppendOnlyTable, InvalidExpression and what reading and writing raise.
+    `deletion_vectors`: see `marks_rows`. Returns None if there is no such row. Raises AppendOnlyTable,
+    InvalidExpression, InvalidProperty and what reading and writing raise.
     """
     check_not_append_only(snapshot)
+    by_vectors = marks_rows(snapshot, deletion_vectors)
     predicate = None if where is None else parse_predicate(where, snapshot.metadata.arrow_schema, now=now)
     if predicate is None or on_partitions_only(predicate, snapshot.metadata):
         return _delete_files(snapshot, predicate, where)
     scan = plan_scan(snapshot, None, predicate)
     writer = row_writer(snapshot.data_root, snapshot.metadata, snapshot.protocol, now)
-    removes, rewritten = rewrite(scan, writer, None, run)
-    return row_operation("DELETE", where, scan, removes, rewritten, "numDeletedRows")
+    replaced, rewritten = rewrite(scan, writer, None, run, by_vectors=by_vectors)
+    return row_operation("DELETE", where, scan, replaced, rewritten, "numDeletedRows")
 
 
 def _delete_files(snapshot: Snapshot, predicate: Predicate | None, where: str | None) -> Operation | None:

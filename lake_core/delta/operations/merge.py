@@ -21,6 +21,7 @@ from lake_core.delta.errors import InvalidMerge, MultipleSourceRows, SchemaMisma
 from lake_core.delta.features import upgraded_for
 from lake_core.delta.fit import fit_rows
 from lake_core.delta.numpy_arrays import integers, mask
+from lake_core.delta.operations.marking import Replaced, mark, marks_rows
 from lake_core.delta.operations.merge_clause import (
     Clause,
     Clauses,
@@ -47,7 +48,7 @@ from lake_core.readable import count_of
 from lake_core.runner import run_here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lake_core.delta.data_file_reader import DataFiles
     from lake_core.delta.result import OperationResult
@@ -70,6 +71,8 @@ class MergeText:
     evolve: bool = False
     keys: tuple[str, ...] = ()
     """The columns whose values must not be null and must differ between source rows."""
+    deletion_vectors: bool | None = None
+    """See `marks_rows`."""
 
 
 class Merge:
@@ -123,6 +126,14 @@ class Merge:
         self._text.evolve = True
         return self
 
+    def with_deletion_vectors(self, enabled: bool = True) -> Merge:
+        """Mark rows in deletion vectors instead of rewriting their files, or not, whatever the table's property says.
+
+        `execute` raises InvalidProperty where the table does not allow vectors.
+        """
+        self._text.deletion_vectors = enabled
+        return self
+
     def with_unique_keys(self, keys: Sequence[str]) -> Merge:
         """Make `execute` raise NullKeys or DuplicateKeys if source rows have nulls or equal values in these columns."""
         self._text.keys = tuple(keys)
@@ -160,6 +171,8 @@ class MergePlan:
     """Under the metadata that the merge gives the table."""
     log_changes: bool
     parameters: dict[str, str]
+    by_vectors: bool
+    """Whether rows are marked as deleted, instead of writing their files anew."""
 
     @property
     def rewrites(self) -> bool:
@@ -207,6 +220,7 @@ def plan_merge(snapshot: Snapshot, source: pa.Schema, text: MergeText, now: int)
         writer,
         logs_changes(snapshot),
         _parameters(text),
+        marks_rows(snapshot, text.deletion_vectors),
     )
 
 
@@ -273,7 +287,8 @@ def file_merge(plan: MergePlan, scan: Scan) -> FileMerge:
     """Return the FileMerge that merges the scan's files with the source rows that match them."""
     by_source = plan.clauses.not_matched_by_source
     probe = columns_of(scan, asked_columns(plan, [clause.condition for clause in by_source]))
-    return FileMerge(open_data_files(scan), probe, plan.clauses, *plan.aliases, plan.writer, plan.log_changes)
+    files = open_data_files(scan)
+    return FileMerge(files, probe, plan.clauses, *plan.aliases, plan.writer, plan.log_changes, plan.by_vectors)
 
 
 def merge(snapshot: Snapshot, source: pa.Table, text: MergeText, now: int) -> Operation | None:
@@ -289,13 +304,12 @@ def merge(snapshot: Snapshot, source: pa.Table, text: MergeText, now: int) -> Op
     )
     matched = np.zeros(source.num_rows, dtype=bool)
     task = _LocalMerge(plan, condition, match_probe(plan, scan), source, keys, file_merge(plan, scan))
-    total, touched = MergedFile(), np.zeros(len(scan.files), dtype=bool)
-    for index, (rows, merged) in enumerate(run_here(task, len(scan.files))):
+    merged: dict[int, MergedFile] = {}
+    for index, (rows, file) in enumerate(run_here(task, len(scan.files))):
         matched[rows] = True
-        touched[index] = merged.touched
-        total.include(merged)
+        merged[index] = file
     new = _insert(plan, source, matched)
-    return finish_merge(plan, scan, reads, touched, total, new, source.num_rows)
+    return finish_merge(plan, scan, reads, merged, new, source.num_rows)
 
 
 @dataclass(slots=True)
@@ -332,33 +346,47 @@ def finish_merge(
     plan: MergePlan,
     scan: Scan,
     reads: Reads | Predicate,
-    touched: npt.NDArray[np.bool_],
-    total: MergedFile,
+    merged: Mapping[int, MergedFile],
     new: Inserted,
     source_rows: int | None,
 ) -> Operation | None:
-    """Return the commit of a merge after its files are written; None if no row changes."""
-    removes = scan.files.filter(mask(touched))
-    if not len(removes) and not new.rows and plan.writer.metadata == plan.snapshot.metadata:
+    """Return the commit of a merge after its files are written; None if no row changes.
+
+    `merged`: the results by the number of the file in the scan. Files that are not in it did not change.
+    """
+    touched = [number for number in sorted(merged) if merged[number].touched]
+    results = [merged[number] for number in touched]
+    if not results and not new.rows and plan.writer.metadata == plan.snapshot.metadata:
         return None
-    adds = [*total.adds, *new.adds]
+    files = scan.files.take(integers(np.array(touched, np.int64)))
+    marked = [result.marked for result in results if result.marked is not None]
+    replaced = mark(plan.snapshot, files, marked, plan.writer.now) if plan.by_vectors else Replaced(files)
+    adds = [*(add for result in results for add in result.adds), *new.adds]
     # Change data files hold all changes of a commit, so with one for an update there must be one for the inserts.
-    changes = [*total.changes, *new.changes] if total.changes else []
+    logged = [file for result in results for file in result.changes]
+    changes = [*logged, *new.changes] if logged else []
+
+    def total(name: str) -> int:
+        return sum(getattr(result, name) for result in results)
+
+    updated, updated_by_source = total("updated"), total("updated_by_source")
+    deleted, deleted_by_source = total("deleted"), total("deleted_by_source")
     metrics = {
         "numTargetRowsInserted": new.rows,
-        "numTargetRowsUpdated": total.updated,
-        "numTargetRowsDeleted": total.deleted,
-        "numTargetRowsMatchedUpdated": total.updated - total.updated_by_source,
-        "numTargetRowsMatchedDeleted": total.deleted - total.deleted_by_source,
-        "numTargetRowsNotMatchedBySourceUpdated": total.updated_by_source,
-        "numTargetRowsNotMatchedBySourceDeleted": total.deleted_by_source,
-        "numTargetRowsCopied": total.copied,
-        "numOutputRows": new.rows + total.updated + total.copied,
+        "numTargetRowsUpdated": updated,
+        "numTargetRowsDeleted": deleted,
+        "numTargetRowsMatchedUpdated": updated - updated_by_source,
+        "numTargetRowsMatchedDeleted": deleted - deleted_by_source,
+        "numTargetRowsNotMatchedBySourceUpdated": updated_by_source,
+        "numTargetRowsNotMatchedBySourceDeleted": deleted_by_source,
+        "numTargetRowsCopied": total("copied"),
+        "numOutputRows": new.rows + updated + total("copied"),
         "numTargetFilesAdded": len(adds),
-        "numTargetFilesRemoved": len(removes),
+        "numTargetFilesRemoved": len(replaced.gone),
         "numTargetBytesAdded": sum(add.size for add in adds),
-        "numTargetBytesRemoved": sizes(removes),
+        "numTargetBytesRemoved": sizes(replaced.gone),
         "numTargetChangeFilesAdded": len(changes),
+        **{name.replace("num", "numTarget", 1): count for name, count in replaced.metrics.items()},
     }
     if source_rows is not None:
         metrics = {"numSourceRows": source_rows, **metrics}
@@ -368,8 +396,9 @@ def finish_merge(
         plan.snapshot,
         metrics,
         adds=adds,
+        restored=replaced.restored,
         changes=changes,
-        removes=removes if len(removes) else None,
+        removes=files if len(files) else None,
         reads=reads,
         read_files=scan.files,
     )

@@ -1,8 +1,8 @@
-"""MERGE for one data file: change the rows that a clause applies to, and copy the others."""
+"""MERGE for one data file: change the rows that a clause applies to. The others are copied, or stay where they are."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 from lake_core.delta.conform import conform_out
 from lake_core.delta.data_file import AddFile, DataFileWriter, change_rows
 from lake_core.delta.numpy_arrays import integers, mask
+from lake_core.delta.operations.marking import MarkedRows
 from lake_core.delta.operations.merge_clause import Clause, Clauses, first_true, relation
 from lake_core.delta.operations.rewrite import overlaid, updated
 from lake_core.expression import evaluate
@@ -37,7 +38,7 @@ class Matches:
 
 @dataclass(slots=True)
 class MergedFile:
-    """The result of a merge for one data file, or for all of them."""
+    """The result of a merge for one data file."""
 
     adds: list[AddFile] = field(default_factory=list)
     changes: list[AddFile] = field(default_factory=list)
@@ -48,13 +49,25 @@ class MergedFile:
     updated_by_source: int = 0
     """The number of updated rows that no source row matches."""
     deleted_by_source: int = 0
+    marked: MarkedRows | None = None
+    """The rows that the file's deletion vector is to delete; None if the file is written anew."""
 
-    def include(self, other: MergedFile) -> None:
-        """Add the result of another file."""
-        self.adds += other.adds
-        self.changes += other.changes
-        for name in ("copied", "updated", "deleted", "updated_by_source", "deleted_by_source"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+@dataclass(frozen=True, slots=True)
+class _Fates:
+    """The rows of a data file to which a clause applies."""
+
+    rows: npt.NDArray[np.int64]
+    """Their numbers among the rows that the file's deletion vector leaves, ascending."""
+    clause: npt.NDArray[np.int64]
+    """The clause of each. Those for rows without a match follow the matched ones."""
+    source: npt.NDArray[np.int64]
+    """The source row of each, as its number in `Matches.source`; -1 for none."""
+
+    def between(self, start: int, stop: int) -> _Fates:
+        """Return those of the rows `start` to `stop`, counted from `start`."""
+        first, last = np.searchsorted(self.rows, [start, stop])
+        return _Fates(self.rows[first:last] - start, self.clause[first:last], self.source[first:last])
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,87 +84,128 @@ class FileMerge:
     """The relations' aliases."""
     writer: RowWriter
     log_changes: bool
+    by_vectors: bool
+    """Whether rows are marked as deleted, instead of writing the files anew."""
 
     def __call__(self, index: int, matches: Matches) -> MergedFile:
-        """Rewrite the file with this number if a clause applies to any of its rows or source rows."""
-        if not (matches.clause >= 0).any() and not self._any_without_match(index, matches):
+        """Change the rows of the file with this number to which a clause applies, if there are any."""
+        fates = self._fates(index, matches)
+        if not len(fates.rows):
             return MergedFile()
         result = MergedFile(touched=True)
         files, log = self.writer.files(), self.writer.change_files()
-        start = 0
-        for rows in self.files.batches(index):
-            self._batch(rows, start, matches, files, log, result)
-            start += rows.num_rows
+        if self.by_vectors:
+            self._change_alone(index, fates, matches.source, files, log, result)
+        else:
+            start = 0
+            for rows in self.files.batches(index):
+                part = fates.between(start, start + rows.num_rows)
+                result.copied += rows.num_rows - len(part.rows)
+                self._change(rows, part, matches.source, files, log, result)
+                start += rows.num_rows
         result.adds, result.changes = files.finish(), log.finish()
         return result
 
-    def _any_without_match(self, index: int, matches: Matches) -> bool:
-        clauses = self.clauses.not_matched_by_source
+    def _fates(self, index: int, matches: Matches) -> _Fates:
+        chosen = np.flatnonzero(matches.clause >= 0)
+        matched = _Fates(matches.rows[chosen], matches.clause[chosen], chosen)
+        clauses, offset = self.clauses.not_matched_by_source, len(self.clauses.matched)
         if not clauses:
-            return False
+            return matched
+        found = [matched]
         start = 0
         for rows in self.probe.batches(index):
-            alone = np.flatnonzero(
-                np.isin(np.arange(start, start + rows.num_rows), matches.rows, invert=True, assume_unique=True)
-            )
+            first, last = np.searchsorted(matches.rows, [start, start + rows.num_rows])
+            alone = np.setdiff1d(np.arange(rows.num_rows), matches.rows[first:last] - start, assume_unique=True)
+            clause = first_true(clauses, pa.table({self.target: relation(rows.take(integers(alone)))}))
+            hit = clause >= 0
+            found.append(_Fates(start + alone[hit], clause[hit] + offset, np.full(int(np.count_nonzero(hit)), -1)))
             start += rows.num_rows
-            scope = pa.table({self.target: relation(rows.take(integers(alone)))})
-            if (first_true(clauses, scope) >= 0).any():
-                return True
-        return False
+        rows, clause, source = (
+            np.concatenate([getattr(part, name) for part in found]) for name in ("rows", "clause", "source")
+        )
+        order = np.argsort(rows)
+        return _Fates(rows[order], clause[order], source[order])
 
-    def _batch(
+    def _change_alone(
         self,
-        rows: pa.Table,
-        start: int,
-        matches: Matches,
+        index: int,
+        fates: _Fates,
+        source: pa.Table,
         files: DataFileWriter,
         log: DataFileWriter,
         result: MergedFile,
     ) -> None:
-        first, last = np.searchsorted(matches.rows, [start, start + rows.num_rows])
-        matched = matches.rows[first:last] - start
-        fate = np.full(
-            rows.num_rows, -1, dtype=np.int64
-        )  # by clause, those for rows without a match after the matched ones
-        fate[matched] = matches.clause[first:last]
-        offset = len(self.clauses.matched)
-        if self.clauses.not_matched_by_source:
-            alone = np.setdiff1d(np.arange(rows.num_rows), matched, assume_unique=True)
-            clause_of_row = first_true(
-                self.clauses.not_matched_by_source, pa.table({self.target: relation(rows.take(integers(alone)))})
+        """Mark the rows to which a clause applies, and write their new versions, without reading the others."""
+        gone = self.files.deleted[index] if self.files.deleted else None
+        places = fates.rows if gone is None else _among_all(fates.rows, gone)
+        only: list[npt.NDArray[np.int64] | None] = [None] * len(self.files.keys)
+        only[index] = places
+        file = replace(self.files, only=only).open(index)
+        result.marked = MarkedRows(places, file.parquet.metadata.num_rows)
+        deletes = [number for number, clause in enumerate(self._all_clauses) if clause.kind == "delete"]
+        if not self.log_changes and np.isin(fates.clause, deletes).all():
+            result.deleted += len(fates.rows)
+            result.deleted_by_source += int(np.count_nonzero(fates.clause >= len(self.clauses.matched)))
+            return
+        start = 0
+        for rows in file.parts():
+            part = _Fates(
+                np.arange(rows.num_rows),
+                *(all_[start : start + rows.num_rows] for all_ in (fates.clause, fates.source)),
             )
-            fate[alone] = np.where(clause_of_row >= 0, clause_of_row + offset, -1)
-        source_row = np.full(rows.num_rows, -1, dtype=np.int64)
-        source_row[matched] = np.arange(first, last)
+            self._change(rows, part, source, files, log, result)
+            start += rows.num_rows
+
+    @property
+    def _all_clauses(self) -> tuple[Clause, ...]:
+        return (*self.clauses.matched, *self.clauses.not_matched_by_source)
+
+    def _change(
+        self,
+        rows: pa.Table,
+        fates: _Fates,
+        source: pa.Table,
+        files: DataFileWriter,
+        log: DataFileWriter,
+        result: MergedFile,
+    ) -> None:
+        """Write rows, those changed to which a clause applies."""
         merged, gone = conformed(rows, self.writer), np.zeros(rows.num_rows, dtype=bool)
-        result.copied += int(np.count_nonzero(fate < 0))
-        for number, clause in enumerate((*self.clauses.matched, *self.clauses.not_matched_by_source)):
-            hits = fate == number
-            hit = integers(np.flatnonzero(hits))
-            if not len(hit):
+        for number, clause in enumerate(self._all_clauses):
+            chosen = fates.clause == number
+            if not chosen.any():
                 continue
-            old, by_source = merged.take(hit), number >= offset
+            hits, hit = fates.rows[chosen], integers(fates.rows[chosen])
+            old, by_source = merged.take(hit), number >= len(self.clauses.matched)
             if clause.kind == "delete":
-                gone |= hits
+                gone[hits] = True
                 result.deleted += len(hit)
                 result.deleted_by_source += len(hit) * by_source
                 self._log(log, [(old, "delete")])
                 continue
             scope = {self.target: relation(rows.take(hit))}
             if not by_source:
-                scope[self.source] = relation(matches.source.take(integers(source_row[hits])))
+                scope[self.source] = relation(source.take(integers(fates.source[chosen])))
             new = updated(old, clause.assignments, pa.table(scope), self.writer)
             result.updated += len(hit)
             result.updated_by_source += len(hit) * by_source
             self._log(log, [(old, "update_preimage"), (new, "update_postimage")])
-            merged = overlaid(merged, hits, new)
+            replaced = np.zeros(rows.num_rows, dtype=bool)
+            replaced[hits] = True
+            merged = overlaid(merged, replaced, new)
         files.add(merged.filter(mask(~gone)) if gone.any() else merged)
 
     def _log(self, log: DataFileWriter, kinds: Sequence[tuple[pa.Table, str]]) -> None:
         if self.log_changes:
             for rows, kind in kinds:
                 log.add(change_rows(rows, kind))
+
+
+def _among_all(kept: npt.NDArray[np.int64], gone: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the numbers in the file of rows that are numbered among those that are not deleted."""
+    # `gone[n] - n` rows are kept before the n-th deleted one.
+    return kept + np.searchsorted(gone - np.arange(len(gone)), kept, side="right")
 
 
 def conformed(rows: pa.Table, writer: RowWriter) -> pa.Table:

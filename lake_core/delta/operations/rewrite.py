@@ -1,4 +1,4 @@
-"""Rewriting of data files whose rows are deleted or updated. Only files with such rows are rewritten, one per task."""
+"""Deletion and update of rows in data files, one file a task: it is written anew, or its rows are marked as deleted."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import pyarrow.compute as pc
 
 from lake_core.arrow_scalar import FALSE_VALUE, scalar
 from lake_core.delta.data_file import AddFile, change_rows
+from lake_core.delta.data_file_reader import POSITION
 from lake_core.delta.errors import AppendOnlyTable
 from lake_core.delta.features import is_active
 from lake_core.delta.numpy_arrays import booleans, integers, mask, numbers
 from lake_core.delta.operations.assignment import Assignment, assign
+from lake_core.delta.operations.marking import MarkedRows, Replaced, mark
 from lake_core.delta.scan import Scan, open_data_files
 from lake_core.delta.skipping import num_records
 from lake_core.delta.transaction import Operation
@@ -42,6 +44,8 @@ class Rewritten:
     """The number of rows that were deleted or updated. A file without any is not rewritten."""
     copied: int = 0
     """The number of rows that were copied unchanged."""
+    marked: MarkedRows | None = None
+    """The rows of one file that its deletion vector is to delete; None if the file is written anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,40 @@ class RewriteTask:
                     log.add(change_rows(old, "update_preimage"))
                     log.add(change_rows(new, "update_postimage"))
         return Rewritten(tuple(files.finish()), tuple(log.finish()), changed, copied)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkTask:
+    """Marks the rows of data files for which a predicate is true, and writes their new versions. Picklable."""
+
+    files: DataFiles
+    """With the predicate, the numbers of rows, and the columns of the predicate or all of the table."""
+    writer: RowWriter
+    assignments: tuple[Assignment, ...] | None
+    """None deletes."""
+    log_changes: bool
+
+    def __call__(self, index: int) -> Rewritten:
+        """Find the rows of the file with this number, and write their new versions."""
+        file = self.files.open(index)
+        files, log = self.writer.files(), self.writer.change_files()
+        found: list[npt.NDArray[np.int64]] = []
+        for rows in file.parts():
+            if not rows.num_rows:
+                continue
+            found.append(numbers(rows[POSITION]))
+            # Readers find deletes by comparing a file's deletion vectors, so these need no change data.
+            if self.assignments is not None:
+                old = rows.drop_columns([POSITION])
+                new = updated(old, self.assignments, old, self.writer)
+                files.add(new)
+                if self.log_changes:
+                    log.add(change_rows(old, "update_preimage"))
+                    log.add(change_rows(new, "update_postimage"))
+        if not found:
+            return Rewritten()
+        marked = MarkedRows(np.concatenate(found), file.parquet.metadata.num_rows)
+        return Rewritten(tuple(files.finish()), tuple(log.finish()), len(marked.rows), 0, marked)
 
 
 def updated(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table, writer: RowWriter) -> pa.Table:
@@ -131,24 +169,34 @@ def on_partitions_only(predicate: Predicate, metadata: Metadata) -> bool:
 
 
 def rewrite(
-    scan: Scan, writer: RowWriter, assignments: tuple[Assignment, ...] | None, run: Runner
-) -> tuple[pa.Table, Rewritten]:
-    """Delete or update the scan's rows. Returns the file actions to remove, and what was written instead of them."""
+    scan: Scan, writer: RowWriter, assignments: tuple[Assignment, ...] | None, run: Runner, *, by_vectors: bool
+) -> tuple[Replaced, Rewritten]:
+    """Delete or update the scan's rows. Returns how their files are replaced, and what was written.
+
+    `by_vectors`: mark the rows in deletion vectors instead of writing the files anew.
+    """
     snapshot = scan.snapshot
     whole = snapshot.metadata.arrow_schema
     named = {column.path[0] for column in columns(scan.condition)}
     probe = pa.schema([child for child in whole if child.name in named])
-    task = RewriteTask(
-        open_data_files(replace(scan, schema=whole, read_schema=whole)),
-        open_data_files(replace(scan, schema=probe, read_schema=probe)),
-        scan.condition,
-        writer,
-        assignments,
-        logs_changes(snapshot),
-    )
+    task: MarkTask | RewriteTask
+    if by_vectors:
+        read = probe if assignments is None else whole
+        files = open_data_files(replace(scan, schema=read, read_schema=read), predicate=scan.condition)
+        task = MarkTask(replace(files, position=POSITION), writer, assignments, logs_changes(snapshot))
+    else:
+        task = RewriteTask(
+            open_data_files(replace(scan, schema=whole, read_schema=whole)),
+            open_data_files(replace(scan, schema=probe, read_schema=probe)),
+            scan.condition,
+            writer,
+            assignments,
+            logs_changes(snapshot),
+        )
     parts = list(run(task, len(scan.files)))
-    touched = mask(np.array([part.changed > 0 for part in parts], dtype=bool))
-    return scan.files.filter(touched), Rewritten(
+    touched = scan.files.filter(mask(np.array([part.changed > 0 for part in parts], dtype=bool)))
+    marked = [part.marked for part in parts if part.marked is not None]
+    return mark(snapshot, touched, marked, writer.now) if by_vectors else Replaced(touched), Rewritten(
         tuple(add for part in parts for add in part.adds),
         tuple(file for part in parts for file in part.changes),
         sum(part.changed for part in parts),
@@ -157,22 +205,23 @@ def rewrite(
 
 
 def row_operation(
-    name: str, where: str | None, scan: Scan, removes: pa.Table, rewritten: Rewritten, counted: str
+    name: str, where: str | None, scan: Scan, replaced: Replaced, rewritten: Rewritten, counted: str
 ) -> Operation | None:
     """Return the commit of a DELETE or UPDATE of the scan's rows; None if there was no such row.
 
     `counted`: the name of the metric for changed rows.
     """
-    if not len(removes):
+    if not len(replaced.removes):
         return None
     metrics = {
-        "numRemovedFiles": len(removes),
-        "numRemovedBytes": sizes(removes),
+        "numRemovedFiles": len(replaced.gone),
+        "numRemovedBytes": sizes(replaced.gone),
         "numAddedFiles": len(rewritten.adds),
         "numAddedBytes": sum(add.size for add in rewritten.adds),
         "numAddedChangeFiles": len(rewritten.changes),
         counted: rewritten.changed,
         "numCopiedRows": rewritten.copied,
+        **replaced.metrics,
     }
     return Operation(
         name,
@@ -180,8 +229,9 @@ def row_operation(
         scan.snapshot,
         metrics,
         adds=rewritten.adds,
+        restored=replaced.restored,
         changes=rewritten.changes,
-        removes=removes,
+        removes=replaced.removes,
         reads=scan.condition,
         read_files=scan.files,
     )

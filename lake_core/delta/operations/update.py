@@ -1,10 +1,11 @@
-"""UPDATE: rewrite the files that hold a matching row. Their other rows are copied."""
+"""UPDATE: rewrite the files that hold a matching row, or mark their rows and write the new versions of these alone."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from lake_core.delta.operations.assignment import parse_assignments
+from lake_core.delta.operations.marking import marks_rows
 from lake_core.delta.operations.rewrite import check_not_append_only, rewrite, row_operation
 from lake_core.delta.row_writer import row_writer
 from lake_core.delta.scan import plan_scan
@@ -19,17 +20,25 @@ if TYPE_CHECKING:
 
 
 def update(
-    snapshot: Snapshot, changes: Mapping[str, str], where: str | None, now: int, run: Runner = run_here
+    snapshot: Snapshot,
+    changes: Mapping[str, str],
+    where: str | None,
+    now: int,
+    run: Runner = run_here,
+    *,
+    deletion_vectors: bool | None = None,
 ) -> Operation | None:
     """Plan and write an UPDATE of the rows for which `where` is true, of all rows for None. `now`: milliseconds.
 
-    `changes`: SQL text by column. Returns None if there is no such row. Raises AppendOnlyTable, SchemaMismatch,
-    InvalidExpression, EvaluationFailed, ConstraintViolation and what reading and writing raise.
+    `changes`: SQL text by column. `deletion_vectors`: see `marks_rows`. Returns None if there is no such row. Raises
+    AppendOnlyTable, SchemaMismatch, InvalidExpression, InvalidProperty, EvaluationFailed, ConstraintViolation and what
+    reading and writing raise.
     """
     check_not_append_only(snapshot)
+    by_vectors = marks_rows(snapshot, deletion_vectors)
     schema = snapshot.metadata.arrow_schema
     assignments = parse_assignments(changes, schema, schema, now)
     scan = plan_scan(snapshot, None, parse_predicate("TRUE" if where is None else where, schema, now=now))
     writer = row_writer(snapshot.data_root, snapshot.metadata, snapshot.protocol, now)
-    removes, rewritten = rewrite(scan, writer, assignments, run)
-    return row_operation("UPDATE", where, scan, removes, rewritten, "numUpdatedRows")
+    replaced, rewritten = rewrite(scan, writer, assignments, run, by_vectors=by_vectors)
+    return row_operation("UPDATE", where, scan, replaced, rewritten, "numUpdatedRows")

@@ -13,6 +13,7 @@ from lake_core.delta.conform import without_new_voids
 from lake_core.delta.definition import check_partitioning
 from lake_core.delta.errors import SchemaMismatch
 from lake_core.delta.features import upgraded_for
+from lake_core.delta.operations.marking import Replaced, marks_rows
 from lake_core.delta.operations.rewrite import check_not_append_only, logs_changes, on_partitions_only, rewrite, sizes
 from lake_core.delta.row_writer import ReplaceWhere, RowWriter, row_writer
 from lake_core.delta.scan import Scan, files_of_partitions, plan_scan
@@ -55,12 +56,12 @@ class Write:
             case "nothing":
                 return plain
             case "all":
-                return self._replacing(plain, self._files(), Reads.WHOLE_TABLE)
+                return self._replacing(plain, Replaced(self._files()), Reads.WHOLE_TABLE)
             case "partitions":
                 if not adds:
                     return plain
                 predicate = _partitions_of(adds, self.snapshot.metadata)
-                return self._replacing(plain, self._files(predicate), predicate)
+                return self._replacing(plain, Replaced(self._files(predicate)), predicate)
             case ReplaceWhere():
                 return self._replacing_rows(plain, self.replaces, changes, run)
 
@@ -69,15 +70,15 @@ class Write:
     ) -> Operation:
         predicate = condition.predicate
         if on_partitions_only(predicate, self.snapshot.metadata):
-            return self._replacing(plain, self._files(predicate), predicate)
+            return self._replacing(plain, Replaced(self._files(predicate)), predicate)
         scan = self._scan(predicate)
         keeper = replace(self.writer, replace_where=None, log_inserts=False)
-        removes, rewritten = rewrite(scan, keeper, None, run)
+        files, rewritten = rewrite(scan, keeper, None, run, by_vectors=marks_rows(self.snapshot, None))
         metrics = {**plain.metrics, "numDeletedRows": rewritten.changed, "numCopiedRows": rewritten.copied}
         # Change data files must hold all changes of a commit. If no row is deleted, adds and removes are enough.
         logged = [*rewritten.changes, *changes] if rewritten.changes else []
         return replace(
-            self._replacing(replace(plain, metrics=metrics), removes, predicate),
+            self._replacing(replace(plain, metrics=metrics), files, predicate),
             adds=[*plain.adds, *rewritten.adds],
             changes=logged,
             read_files=scan.files,
@@ -101,9 +102,15 @@ class Write:
         return files_of_partitions(self.snapshot, ["size"], predicate)
 
     @staticmethod
-    def _replacing(plain: Operation, removes: pa.Table, reads: Reads | Predicate) -> Operation:
-        metrics = {**plain.metrics, "numRemovedFiles": len(removes), "numRemovedBytes": sizes(removes)}
-        return replace(plain, metrics=metrics, removes=removes, reads=reads)
+    def _replacing(plain: Operation, files: Replaced, reads: Reads | Predicate) -> Operation:
+        removed = {"numRemovedFiles": len(files.gone), "numRemovedBytes": sizes(files.gone)}
+        return replace(
+            plain,
+            metrics={**plain.metrics, **removed, **files.metrics},
+            removes=files.removes,
+            restored=files.restored,
+            reads=reads,
+        )
 
 
 def plan_append(snapshot: Snapshot, data: pa.Schema, now: int, schema_mode: SchemaMode | None = None) -> Write:
