@@ -5,7 +5,12 @@ Protocol section: Actions, Checkpoint Schema.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DELETION_VECTOR = pa.struct(
     [
@@ -79,3 +84,9 @@ PROTOCOL = pa.struct(
     ]
 )
 DOMAIN_METADATA = pa.struct([("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())])
+
+
+def with_fields(files: pa.Table, fields: Sequence[tuple[str, pa.DataType]]) -> pa.Table:
+    """Return the actions with every one of these columns, null where it is lacking."""
+    present = set(files.column_names)
+    return pa.table({name: files[name] if name in present else pa.nulls(len(files), kind) for name, kind in fields})

@@ -48,9 +48,11 @@ from lake_core.delta.net_feed import exist, net_changes
 from lake_core.delta.numpy_arrays import texts
 from lake_core.delta.path import data_keys
 from lake_core.delta.read_set import READS_FIELD, read_set_texts
+from lake_core.delta.row_conflict import VectorChanges, combined
 from lake_core.delta.set_transaction import NEVER
 from lake_core.delta.transaction import Operation, commit_info, encode_operation
 from lake_core.errors import ObjectMissing
+from lake_core.store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -331,7 +333,7 @@ def apply_changed(
         unsettled = [marker for marker in ours.markers if marker.app_id not in writes.settled]
         # What was published into a table that others had created as well is taken out of that table.
         is_other = context.undoes and not replaced and before.metadata.id != head.metadata.id
-        check_applicable(
+        theirs = check_applicable(
             replace(ours, markers=unsettled),
             checked,
             before,
@@ -340,11 +342,16 @@ def apply_changed(
             is_alike=is_other and _alike(before, head),
             now=now,
         )
+        vectors_root = MemoryStore() if context.dry_run else context.data_root
+        removes, adds = combined(ours.removes, ours.adds, theirs, before, vectors_root, now)
+        ours = replace(ours, removes=removes, adds=adds)
     if not rearranged:
         _check_not_append_only(ours, head, commits)
     absorbed = commits.absorbed()
-    adds = _lacking(ours.adds, commits, absorbed, head, before, context)
-    whole, ours = len(adds) == len(ours.adds), replace(ours, adds=adds)
+    marked = VectorChanges.of(ours.removes, ours.adds)
+    new = marked.without(ours.adds)
+    adds = _lacking(new, commits, absorbed, head, before, context)
+    whole, ours = len(adds) == len(new), replace(ours, adds=pa.concat_tables([marked.after, adds]))
     if not ours:
         return Applied.skip(head.version, writes.left_out) if writes.left_out else Applied({}, head.version, NOTHING)
     operation = Operation(

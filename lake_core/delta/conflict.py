@@ -33,7 +33,7 @@ from lake_core.delta.skipping import skip
 from lake_core.readable import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lake_core.delta.action import Metadata, Protocol, SetTransaction
     from lake_core.delta.snapshot import Snapshot
@@ -93,13 +93,20 @@ def isolation_level(metadata: Metadata, *, data_change: bool) -> Isolation:
 
 
 def check_conflicts(
-    footprint: Footprint, winners: Sequence[CommitRun], metadata: Metadata, protocol: Protocol, now: int
+    footprint: Footprint,
+    winners: Sequence[CommitRun],
+    metadata: Metadata,
+    protocol: Protocol,
+    now: int,
+    holding: Callable[[pa.Table, Predicate], pa.Table] | None = None,
 ) -> bool:
     """Return True if the other commits include this operation: the same application id, at this or a later version.
 
     Return False if the operation can be committed after them. Raises a ConcurrentModification if it cannot.
 
     `metadata` and `protocol` are those that the operation was planned on. `now` is in milliseconds since the epoch.
+    `holding` returns those of some files that hold a row for which a predicate is true; without it, the statistics
+    decide which may.
     """
     if footprint.transaction is not None and _recorded(footprint.transaction, winners, metadata, now):
         return True
@@ -127,7 +134,7 @@ def check_conflicts(
                 version=version,
             )
     for run in winners:
-        _check_files(footprint, run, footprint.metadata or metadata)
+        _check_files(footprint, run, footprint.metadata or metadata, holding)
     return False
 
 
@@ -193,7 +200,12 @@ def _recorded(transaction: SetTransaction, winners: Sequence[CommitRun], metadat
     )
 
 
-def _check_files(footprint: Footprint, run: CommitRun, metadata: Metadata) -> None:
+def _check_files(
+    footprint: Footprint,
+    run: CommitRun,
+    metadata: Metadata,
+    holding: Callable[[pa.Table, Predicate], pa.Table] | None,
+) -> None:
     added, removed = _candidates(footprint, run), run.removes
     match footprint.reads:
         case Reads.NOTHING:
@@ -201,10 +213,11 @@ def _check_files(footprint: Footprint, run: CommitRun, metadata: Metadata) -> No
         case Reads.WHOLE_TABLE:
             read_added, all_removed = added, footprint.isolation is not Isolation.SNAPSHOT
         case predicate:
-            read_added, all_removed = (
-                added.filter(mask(skip(added, predicate, metadata))) if len(added) else added,
-                False,
-            )
+            read_added, all_removed = added, False
+            if len(added):
+                read_added = added.filter(mask(skip(added, predicate, metadata)))
+            if holding is not None:
+                read_added = holding(read_added, predicate)
     _refuse(read_added, ConcurrentAppend, "added {} to what this operation read")
     read_removed = removed if all_removed else _shared(removed, footprint.read_files)
     _refuse(read_removed, ConcurrentDeleteRead, "removed {} that this operation read")

@@ -16,14 +16,15 @@ import pyarrow.compute as pc
 
 from lake_core.arrow_scalar import scalar
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
-from lake_core.delta.action_fields import ADD_FIELDS, REMOVE_FIELDS
+from lake_core.delta.action_fields import ADD_FIELDS, REMOVE_FIELDS, with_fields
 from lake_core.delta.commit_file import CommitRun
 from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts
 from lake_core.delta.errors import MetadataChanged
 from lake_core.delta.features import supported_features, upgraded
-from lake_core.delta.file_key import file_key
+from lake_core.delta.file_key import file_key, identity
 from lake_core.delta.numpy_arrays import empty_table, integers, mask, texts
 from lake_core.delta.replay import live_files, named_keys, transactions
+from lake_core.delta.row_conflict import VectorChanges, check_rows, holding, without_changes
 from lake_core.delta.scan import plan_scan
 from lake_core.delta.set_transaction import NEVER
 
@@ -59,7 +60,7 @@ class SnapshotDifference:
 
     def as_run(self, version: int) -> CommitRun:
         """Return the difference as if one commit had made it, for the conflict rules."""
-        removes = _with_fields(self.removes, REMOVE_FIELDS)
+        removes = with_fields(self.removes, REMOVE_FIELDS)
         updated = [marker.last_updated for marker in self.markers]
         markers = pa.table(
             {
@@ -106,8 +107,8 @@ def difference(before: Snapshot, after: Snapshot) -> SnapshotDifference:
     now = {domain.domain: domain for domain in after.domains}
     gone = [replace(domain, removed=True) for name, domain in then.items() if name not in now]
     return SnapshotDifference(
-        _with_fields(new.filter(pc.invert(pc.is_in(new_keys, value_set=old_keys))), ADD_FIELDS),
-        _with_fields(old.filter(pc.invert(pc.is_in(old_keys, value_set=new_keys))), ADD_FIELDS),
+        with_fields(new.filter(pc.invert(pc.is_in(new_keys, value_set=old_keys))), ADD_FIELDS),
+        with_fields(old.filter(pc.invert(pc.is_in(old_keys, value_set=new_keys))), ADD_FIELDS),
         changed_markers(before, after),
         None if before.metadata == after.metadata else after.metadata,
         None if before.protocol == after.protocol else after.protocol,
@@ -117,12 +118,6 @@ def difference(before: Snapshot, after: Snapshot) -> SnapshotDifference:
 
 def _nothing() -> pa.Table:
     return empty_table(pa.schema(list(ADD_FIELDS)))
-
-
-def _with_fields(files: pa.Table, fields: Sequence[tuple[str, pa.DataType]]) -> pa.Table:
-    """Return the actions with every one of these columns, null where it is lacking."""
-    present = set(files.column_names)
-    return pa.table({name: files[name] if name in present else pa.nulls(len(files), kind) for name, kind in fields})
 
 
 def changed_markers(before: Snapshot, after: Snapshot) -> Sequence[SetTransaction]:
@@ -220,18 +215,21 @@ def check_applicable(
     rearranges: bool,
     is_alike: bool = False,
     now: int,
-) -> None:
+) -> VectorChanges:
     """Check that a difference from `base`, whose commits made these reads, can be applied to `target`.
 
     With `rearranges`, the difference changes no data. With `is_alike`, `target` is another table with the same
     definition. `now` is in milliseconds.
 
+    Returns the files that the target has with other deletion vectors, on top of which the difference goes (`combined`).
+
     Raises a ConcurrentModification if it cannot.
     """
     changes = difference(base, target)
+    theirs = VectorChanges.of(changes.removes, changes.adds)
     if not changes:
-        return
-    run = changes.as_run(target.version)
+        return theirs
+    run = without_changes(changes.as_run(target.version), theirs)
     if is_alike:
         run = replace(run, metadata=None)
     # Between the commits of a lake, the user's own properties are merged. They do not change what rows mean.
@@ -241,14 +239,17 @@ def check_applicable(
         if ours.metadata is not None and _differ_in_own_properties(base.metadata, ours.metadata):
             ours = replace(ours, metadata=None)
     for read in reads or [Reads.NOTHING]:
-        check_conflicts(_footprint(read, ours, base, rearranges), [run], base.metadata, base.protocol, now)
+        footprint = _footprint(read, ours, base, rearranges)
+        check_conflicts(footprint, [run], base.metadata, base.protocol, now, holding(target))
+        check_rows(footprint, VectorChanges.of(ours.removes, ours.adds), theirs, base, target.version)
+    return theirs
 
 
 def _footprint(read: Reads | Predicate, ours: SnapshotDifference, base: Snapshot, rearranges: bool) -> Footprint:
     read_files = ours.removes
     if not isinstance(read, Reads):
         files = plan_scan(base, None, read).files
-        read_files = pa.concat_tables([_identity(files), _identity(ours.removes)])
+        read_files = pa.concat_tables([identity(files), identity(ours.removes)])
     return Footprint(
         read,
         read_files,
@@ -260,10 +261,6 @@ def _footprint(read: Reads | Predicate, ours: SnapshotDifference, base: Snapshot
         frozenset(domain.domain for domain in ours.domains),
         frozenset(marker.app_id for marker in ours.markers),
     )
-
-
-def _identity(files: pa.Table) -> pa.Table:
-    return _with_fields(files, [(name, kind) for name, kind in ADD_FIELDS if name in ("path", "deletionVector")])
 
 
 def merged_protocol(target: Protocol, before: Protocol, after: Protocol) -> Protocol:

@@ -12,12 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from lake_core import runtime
 from lake_core.backoff import Backoff
+from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.clustering import check_clustering
 from lake_core.delta.column_mapping import with_highest_id
 from lake_core.delta.commit_file import encode_actions, read_commit_info
 from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts, check_unseen, isolation_level
+from lake_core.delta.difference import difference
 from lake_core.delta.errors import (
     CommitOutcomeUnknown,
     CommitTimeout,
@@ -27,14 +31,21 @@ from lake_core.delta.errors import (
     VersionNotFound,
 )
 from lake_core.delta.features import check_writable, is_active, upgraded_for
+from lake_core.delta.file_key import identity
 from lake_core.delta.log_segment import commit_key
+from lake_core.delta.numpy_arrays import empty_table
 from lake_core.delta.read_set import READS_FIELD, read_set_texts
+from lake_core.delta.row_conflict import (
+    VectorChanges,
+    check_rows,
+    combined,
+    holding,
+    without_changes,
+)
 from lake_core.errors import AlreadyExists, NotFound, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    import pyarrow as pa
 
     from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
     from lake_core.delta.data_file import AddFile
@@ -167,8 +178,12 @@ def _commit(operation: Operation, now: int, deadline: float, end: float) -> Comm
     while True:
         # Never try the next version without looking: after a cleanup of the log, used versions look free.
         newest = latest.refreshed()
-        if newest is not latest and _is_recorded_since(operation, latest, newest, now):
-            return Committed(newest, newest.version, already_recorded=True)
+        if newest is not latest:
+            after = _after_others(operation, latest, newest, now)
+            if after is None:
+                return Committed(newest, newest.version, already_recorded=True)
+            if after is not operation:
+                operation, actions = after, encode_operation(after, now)
         latest, version = newest, newest.version + 1
         body = encode_actions([("commitInfo", commit_info(operation, latest, latest.store, commit_id, now))]) + actions
         if _put_commit(latest.store, version, body, commit_id, end):
@@ -201,21 +216,41 @@ def _queue(url: str) -> Iterator[None]:
         yield
 
 
-def _is_recorded_since(operation: Operation, base: Snapshot, newest: Snapshot, now: int) -> bool:
-    """Return whether the commits between two snapshots include this operation.
+def _after_others(operation: Operation, base: Snapshot, newest: Snapshot, now: int) -> Operation | None:
+    """Return the operation as it follows the commits between two snapshots; None if they include it.
 
     Raises a ConcurrentModification if one of them conflicts with it.
     """
+    footprint, nothing = operation.footprint, empty_table(pa.schema(list(ADD_FIELDS)))
     if newest.version < base.version or newest.metadata.id != base.metadata.id:
-        return check_unseen(operation.footprint, base, newest, now)  # there is a different table now
+        # There is a different table now.
+        return None if check_unseen(footprint, base, newest, now) else operation
     try:
         winners = newest.since(base)
     except VersionNotFound:
-        return check_unseen(operation.footprint, base, newest, now)
-    recorded = check_conflicts(operation.footprint, winners, base.metadata, base.protocol, now)
-    if not recorded:
-        check_writable(newest.protocol, newest.metadata, newest.store)
-    return recorded
+        return None if check_unseen(footprint, base, newest, now) else operation
+    theirs = VectorChanges(nothing, nothing)
+    if any(len(VectorChanges.of(run.removes, run.adds)) for run in winners):
+        net = difference(base, newest)
+        theirs = VectorChanges.of(net.removes, net.adds)
+    winners = tuple(without_changes(run, theirs) for run in winners)
+    if check_conflicts(footprint, winners, base.metadata, base.protocol, now, holding(newest)):
+        return None
+    check_writable(newest.protocol, newest.metadata, newest.store)
+    if not len(theirs):
+        return operation
+    removes = nothing if operation.removes is None else operation.removes
+    restored = nothing if operation.restored is None else operation.restored
+    check_rows(footprint, VectorChanges.of(removes, restored), theirs, base, newest.version)
+    removes, restored = combined(removes, restored, theirs, base, newest.data_root, now)
+    read = removes if operation.read_files is None else operation.read_files
+    return replace(
+        operation,
+        removes=removes if len(removes) else None,
+        restored=restored if len(restored) else None,
+        # What comes next names the files by their new vectors.
+        read_files=pa.concat_tables([identity(read), identity(theirs.after)]),
+    )
 
 
 def commit_first(store: ObjectStore, operation: Operation, now: int) -> bytes:

@@ -296,19 +296,22 @@ def test_files_that_provably_hold_no_such_row_do_not_conflict() -> None:
     DeltaTable.open(store).append(_arrow({200: ("p0", 1.0)}))
     stale.delete("id = 3")
     assert _table_rows(store) == _without(BASE, lambda i, _: i == 3) | {200: ("p0", 1.0)}
-    for touching in ({6: ("p0", 1.0)}, {1: ("p0", 1.0), 9: ("p0", 1.0)}):
-        stale = DeltaTable.open(store)
-        DeltaTable.open(store).append(_arrow(touching))  # the second by its bounds alone
-        with pytest.raises(ConcurrentAppend):
-            stale.update({"v": "0"}, "id = 6")
-
-
-def test_a_file_without_statistics_conflicts() -> None:
-    store = _table(**{"delta.dataSkippingNumIndexedCols": "0"})
     stale = DeltaTable.open(store)
-    DeltaTable.open(store).append(_arrow({200: ("p0", 1.0)}))
+    DeltaTable.open(store).append(_arrow({6: ("p0", 1.0)}))
     with pytest.raises(ConcurrentAppend):
-        stale.update({"v": "0"}, "id = 3")
+        stale.update({"v": "0"}, "id = 6")
+
+
+@pytest.mark.parametrize("properties", [{}, {"delta.dataSkippingNumIndexedCols": "0"}], ids=["bounds", "none"])
+def test_rows_decide_where_statistics_cannot(properties: dict[str, str]) -> None:
+    added: Rows = {100: ("p0", 1.0), 300: ("p0", 2.0)}
+    store = _table(**properties)
+    apart, touching = DeltaTable.open(store), DeltaTable.open(store)
+    DeltaTable.open(store).append(_arrow(added))
+    apart.update({"v": "0"}, "id = 200 OR id = 3")
+    with pytest.raises(ConcurrentAppend):
+        touching.update({"v": "0"}, "id = 300 OR id = 4")
+    assert _table_rows(store) == BASE | {3: (BASE[3][0], 0.0)} | added
 
 
 def test_removed_files_conflict_one_by_one() -> None:

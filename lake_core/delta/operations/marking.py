@@ -5,7 +5,6 @@ Protocol section: Deletion Vectors.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.delta.action_fields import ADD_FIELDS, DELETION_VECTOR
-from lake_core.delta.deletion_vector_writer import write_vectors
+from lake_core.delta.action_fields import ADD_FIELDS
+from lake_core.delta.deletion_vector_writer import with_vectors, write_vectors
 from lake_core.delta.errors import InvalidProperty
 from lake_core.delta.features import is_active, supported_features
 from lake_core.delta.file_key import file_key
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 _ADD = [name for name, _ in ADD_FIELDS]
 _FEATURE = "deletionVectors"
-_TIGHT = '"tightBounds"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,39 +112,8 @@ def mark(snapshot: Snapshot, files: pa.Table, marked: Sequence[MarkedRows], now:
     actions = actions.take(pc.index_in(file_key(kept), value_set=file_key(actions)))
     chosen = np.flatnonzero(stays).tolist()
     vectors = write_vectors(snapshot.data_root, [after[number] for number in chosen], now)
-    restored = _with_vectors(actions, vectors, [marked[number].total for number in chosen])
+    restored = with_vectors(actions, vectors, [marked[number].total for number in chosen])
     return Replaced(files, restored, _count_vectors(kept))
-
-
-def _with_vectors(actions: pa.Table, vectors: Sequence[dict[str, object]], totals: Sequence[int]) -> pa.Table:
-    """Return add actions with other deletion vectors, whose files have so many rows."""
-    stats = [wide(text, total) for text, total in zip(actions["stats"].to_pylist(), totals, strict=True)]
-    columns = {name: actions[name] for name in actions.column_names}
-    columns["stats"] = pa.chunked_array([pa.array(stats, pa.string())])
-    columns["deletionVector"] = pa.chunked_array([pa.array(vectors, DELETION_VECTOR)])
-    return pa.table({name: columns.get(name, pa.nulls(len(actions), kind)) for name, kind in ADD_FIELDS})
-
-
-def wide(stats: str | None, total: int) -> str:
-    """Return the statistics of a file of which rows are deleted: its bounds may be those of deleted rows.
-
-    `total`: the number of rows in the file, which its statistics must have from then on.
-    """
-    least = {"numRecords": total, "tightBounds": False}
-    try:
-        body = json.loads(stats or "{}")
-    except ValueError:
-        body = None
-    if not isinstance(body, dict) or body.get("numRecords") != total or not stats:
-        return json.dumps(least, separators=(",", ":"))
-    if "tightBounds" not in body:
-        return f'{stats.rstrip()[:-1]},"tightBounds":false}}'
-    if body["tightBounds"] is False:
-        return stats
-    # Only this word changes: numbers keep all of their digits.
-    head, _, tail = stats.rpartition(_TIGHT)
-    text = f"{head}{_TIGHT}{tail.replace('true', 'false', 1)}"
-    return text if json.loads(text) == body | {"tightBounds": False} else json.dumps(least, separators=(",", ":"))
 
 
 def _count_vectors(files: pa.Table) -> int:
