@@ -223,9 +223,9 @@ class DeltaFormat(DatasetFormat):
         deletes = only_deletes(earlier, later)
 
         def check(before: ObjectStore | None, after: ObjectStore | None, *, comes: bool) -> bool:
-            if deletes and not comes:
-                return False  # without them, there would only be less to delete
-            return touches(reads, *(None if store is None else self.snapshot(store) for store in (before, after)))
+            states = (None if store is None else self.snapshot(store) for store in (before, after))
+            # If rows are lacking, there is only less to delete. Those that come back would be deleted, too.
+            return touches(reads, *states, deleted=deletes and not comes)
 
         return check
 

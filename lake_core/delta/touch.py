@@ -1,6 +1,7 @@
 """Whether a change of a table touched what another one read.
 
-A change touches the rows of the files that it added and removed. One that only rearranges rows touches nothing.
+A change touches the rows of the files that it added and removed, and those that it deleted in deletion vectors. One
+that only rearranges rows touches nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.commit_range import CommitRange
 from lake_core.delta.conflict import Reads
 from lake_core.delta.difference import difference
+from lake_core.delta.numpy_arrays import mask
+from lake_core.delta.row_conflict import VectorChanges, has_match, holding
 from lake_core.delta.skipping import skip
 
 if TYPE_CHECKING:
@@ -31,17 +34,28 @@ def reads_between(before: Snapshot | None, after: Snapshot | None) -> Sequence[R
     return CommitRange.between(before, after).reads((before or after).metadata)
 
 
-def touches(reads: Sequence[Reads | Predicate], before: Snapshot | None, after: Snapshot | None) -> bool:
-    """Return whether the change from one state to another touched rows that may be among what was read."""
+def touches(
+    reads: Sequence[Reads | Predicate], before: Snapshot | None, after: Snapshot | None, *, deleted: bool = False
+) -> bool:
+    """Return whether the change from one state to another touched rows that may be among what was read.
+
+    With `deleted`, only the rows count that it took out.
+    """
     either = after or before
     if either is None or (before is not None and after is not None and rearranges(before, after)):
         return False
     if before is None or after is None:
-        files = [either.files(_ADD)]
-    else:
-        changed = difference(before, after)
-        files = [changed.adds, changed.removes]
-    return any(_has_read(read, table, either) for read in reads for table in files if len(table))
+        return not (deleted and before is None) and any(_has_read(read, either.files(_ADD), either) for read in reads)
+    changed = difference(before, after)
+    marked = VectorChanges.of(changed.removes, changed.adds)
+    adds, removes = marked.without(changed.adds), marked.without(changed.removes)
+    rows = list(marked.rows(before.roots).values()) if len(marked) else []
+    return any(
+        (not deleted and _has_read(read, adds, after))
+        or _has_read(read, removes, before)
+        or (len(marked) and (isinstance(read, Reads) or has_match(before, marked.before, read, rows)))
+        for read in reads
+    )
 
 
 def only_deletes(before: Snapshot | None, after: Snapshot | None) -> bool:
@@ -56,6 +70,6 @@ def rearranges(before: Snapshot, after: Snapshot) -> bool:
 
 
 def _has_read(read: Reads | Predicate, files: pa.Table, snapshot: Snapshot) -> bool:
-    if isinstance(read, Reads):
-        return read is Reads.WHOLE_TABLE
-    return bool(skip(files, read, snapshot.metadata).any())
+    if isinstance(read, Reads) or not len(files):
+        return bool(len(files)) and read is Reads.WHOLE_TABLE
+    return bool(len(holding(snapshot)(files.filter(mask(skip(files, read, snapshot.metadata))), read)))
