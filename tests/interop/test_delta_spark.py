@@ -131,6 +131,14 @@ def _work(table: DeltaTable) -> None:
         },
         {"delta.enableInCommitTimestamps": "true"},
         {"delta.feature.deletionVectors": "supported", "delta.feature.v2Checkpoint": "supported"},
+        {"delta.enableDeletionVectors": "true"},
+        {
+            "delta.enableDeletionVectors": "true",
+            "delta.enableChangeDataFeed": "true",
+            "delta.columnMapping.mode": "name",
+            "delta.checkpoint.writeStatsAsStruct": "true",
+            "delta.checkpointInterval": "2",
+        },
     ],
 )
 def test_it_reads_and_continues_what_is_written_here(
@@ -276,6 +284,57 @@ def test_mixed_writers_lose_nothing(delta_spark: DeltaSpark, tmp_path: Path) -> 
     assert ids(table.to_arrow()) == expected
     assert sorted(row["id"] for row in delta_spark.sql(f"SELECT id FROM delta.`{url}`")) == expected
     assert table.version == 3 * rounds
+
+
+def test_it_reads_and_continues_long_vectors(delta_spark: DeltaSpark, tmp_path: Path) -> None:
+    """In files, of several data files each, merged, and with runs."""
+    url = str(tmp_path)
+    table = DeltaTable.create(url, SCHEMA, properties={"delta.enableDeletionVectors": "true"})
+    for start in range(0, 60_000, 20_000):
+        table.append(rows(start, start + 20_000))
+    for where in ("id % 3 = 1", "id BETWEEN 100 AND 7000", "id % 20000 > 19000", "id = 59999 OR id = 0"):
+        table.delete(where)
+        assert delta_spark.rows(url) == _ours(table)
+    delta_spark.sql(f"DELETE FROM delta.`{url}` WHERE id % 5 = 0")
+    table.refresh()
+    assert delta_spark.rows(url) == _ours(table)
+    table.update({"v": "-1"}, "id % 7 = 1")
+    assert delta_spark.rows(url) == _ours(table)
+    delta_spark.sql(f"REORG TABLE delta.`{url}` APPLY (PURGE)")
+    assert delta_spark.rows(url) == _ours(table.refresh())
+
+
+def test_mixed_writers_delete_each_their_own_rows(delta_spark: DeltaSpark, tmp_path: Path) -> None:
+    """Of one file. Where the other side was first, ours go on, and delta-spark refuses and is asked again."""
+    url, count = str(tmp_path), 12
+    table = DeltaTable.create(url, SCHEMA, properties={"delta.enableDeletionVectors": "true"})
+    table.append(rows(0, 200))
+    writers = [CONTEXT.Process(target=_delete, args=(url, first, count)) for first in (50, 100)]
+    for writer in writers:
+        writer.start()
+    for id in range(count):
+        deleted = False
+        while not deleted:
+            try:
+                delta_spark.sql(f"DELETE FROM delta.`{url}` WHERE id = {id}")
+                deleted = True
+            except DeltaSparkError as error:
+                assert "DELTA_CONCURRENT" in str(error)
+    for writer in writers:
+        writer.join(300)
+        assert writer.exitcode == 0
+    gone = {first + number for first in (0, 50, 100) for number in range(count)}
+    expected = [id for id in range(200) if id not in gone]
+    assert ids(table.refresh().to_arrow()) == expected
+    assert sorted(row["id"] for row in delta_spark.sql(f"SELECT id FROM delta.`{url}`")) == expected
+    assert table.version == 1 + 3 * count
+
+
+def _delete(url: str, first: int, count: int) -> None:
+    table = DeltaTable.open(url)
+    for number in range(count):
+        table.delete(f"id = {first + number}")
+    sys.exit(0)
 
 
 def _append(url: str, first: int, rounds: int) -> None:

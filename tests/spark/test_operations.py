@@ -47,6 +47,7 @@ TABLES: dict[str, dict[str, Any]] = {
         "partition_by": ["p"],
         "properties": {"delta.columnMapping.mode": "name", "delta.enableChangeDataFeed": "true"},
     },
+    "vectors": {"properties": {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}},
 }
 SOURCE = pa.table(
     {
@@ -86,7 +87,8 @@ def _clauses(merge: Merge) -> Merge:
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[] if kind == "mapped" else [pytest.mark.exhaustive]) for kind in TABLES]
+    "kind",
+    [pytest.param(kind, marks=[] if kind in ("mapped", "vectors") else [pytest.mark.exhaustive]) for kind in TABLES],
 )
 def test_the_same_as_in_one_process(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     local, distributed = _create(tmp_path / "here", kind), _create(tmp_path / "there", kind)
