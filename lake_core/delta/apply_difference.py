@@ -48,6 +48,7 @@ from lake_core.delta.net_feed import exist, net_changes
 from lake_core.delta.numpy_arrays import texts
 from lake_core.delta.path import data_keys
 from lake_core.delta.read_set import READS_FIELD, read_set_texts
+from lake_core.delta.reissued_ids import reissued, with_ids_of
 from lake_core.delta.row_conflict import VectorChanges, combined
 from lake_core.delta.set_transaction import NEVER
 from lake_core.delta.transaction import Operation, commit_info, encode_operation
@@ -105,7 +106,7 @@ def apply_created(after: Snapshot, commits: CommitRange, context: ApplyContext, 
         commits.parameters(),
         None,
         commits.metrics(),
-        restored=after.files(_ADD),
+        restored=_reissued(after.files(_ADD), None, None, after, None, commits, context, now),
         markers=_set_markers(after),
         protocol=after.protocol,
         metadata=after.metadata,
@@ -144,6 +145,7 @@ def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, contex
         _check_reads_of_nothing(commits.reads(after.metadata), head)
     absorbed = commits.absorbed()
     lacking = _lacking(files, commits, absorbed, head, None, context)
+    lacking = _reissued(lacking, None, None, after, head, commits, context, now)
     metadata = with_properties_of(after, head)
     if len(files) and not len(lacking) and not markers and metadata is None:
         return Applied({}, head.version, NOTHING)
@@ -261,7 +263,7 @@ def apply_recreated(after: Snapshot, commits: CommitRange, head: Snapshot, conte
     if context.dropped_beside:
         _check_not_undone(_set_markers(after), None, None, head)
     protocol = upgraded(head.protocol, supported_features(after.protocol))
-    files = after.files(_ADD)
+    files = _reissued(after.files(_ADD), None, None, after, head, commits, context, now)
     operation = Operation(
         commits.operation(), commits.parameters(), head, commits.metrics(), restored=files, markers=_set_markers(after)
     )
@@ -281,7 +283,7 @@ def apply_replaced(after: Snapshot, commits: CommitRange, head: Snapshot, contex
         {},
         head,
         metrics,
-        restored=ours.adds,
+        restored=_reissued(ours.adds, None, None, after, head, commits, context, now),
         removes=ours.removes or None,
         markers=ours.markers,
         domains=ours.domains,
@@ -351,7 +353,9 @@ def apply_changed(
     marked = VectorChanges.of(ours.removes, ours.adds)
     new = marked.without(ours.adds)
     adds = _lacking(new, commits, absorbed, head, before, context)
-    whole, ours = len(adds) == len(new), replace(ours, adds=pa.concat_tables([marked.after, adds]))
+    whole = len(adds) == len(new)
+    adds = _reissued(adds, ours.removes, before, after, head, commits, context, now)
+    ours = replace(ours, adds=pa.concat_tables([with_ids_of(marked.after, head), adds]))
     if not ours:
         return Applied.skip(head.version, writes.left_out) if writes.left_out else Applied({}, head.version, NOTHING)
     operation = Operation(
@@ -491,6 +495,22 @@ def _set_markers(snapshot: Snapshot) -> Sequence[SetTransaction]:
     return [SetTransaction(row["appId"], row["version"], row["lastUpdated"]) for row in rows if row["version"] >= 0]
 
 
+def _reissued(
+    adds: pa.Table,
+    removes: pa.Table | None,
+    before: Snapshot | None,
+    after: Snapshot,
+    head: Snapshot | None,
+    commits: CommitRange,
+    context: ApplyContext,
+    now: int,
+) -> pa.Table:
+    """Return the files that a change adds with the row ids that they have on the head; see `reissued`."""
+    root = None if context.dry_run else context.data_root
+    gone = adds.slice(0, 0) if removes is None else removes
+    return reissued(adds, gone, before, after, head, commits=len(commits.bodies), data_root=root, now=now)
+
+
 def _feeds(snapshot: Snapshot) -> bool:
     return is_active("changeDataFeed", snapshot.protocol, snapshot.metadata)
 
@@ -595,7 +615,7 @@ def _body(
     if context.session is not None:
         info["lakeSession"] = context.session
     tail = encode_actions([("cdc", body) for body in changes])
-    return encode_actions([("commitInfo", info)]) + encode_operation(operation, now) + tail
+    return encode_actions([("commitInfo", info)]) + encode_operation(operation, head, now) + tail
 
 
 def _references(operation: Operation, state: Snapshot, changes: Sequence[dict[str, Any]]) -> Sequence[str]:

@@ -26,6 +26,7 @@ from lake_core.delta.numpy_arrays import empty_table
 from lake_core.delta.ordered_rows import in_order
 from lake_core.delta.parquet_options import ParquetOptions
 from lake_core.delta.path import encode_path, partition_folder
+from lake_core.delta.row_tracking import materialized_names
 from lake_core.delta.statistics import Leaf, StatisticsCollector, indexed_leaves, leaf_columns, leaf_values
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ class DataFileWriter:
             [] if changes else indexed_leaves(metadata.arrow_schema, metadata.partition_columns, metadata.configuration)
         )
         self._options = ParquetOptions.tolerant(metadata.configuration)
+        self._materialized = {} if changes else materialized_names(metadata)
         self._indexed = [(mapping.physical_path(path), kind) for path, kind in leaves]
         self._held: dict[tuple[str | None, ...], list[pa.Table]] = {}
         self._bytes: dict[tuple[str | None, ...], int] = {}
@@ -130,7 +132,7 @@ class DataFileWriter:
         self._pending: deque[tuple[Future[AddFile], int]] = deque()
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows in the table's schema (with `_change_type`, for change data)."""
+        """Add rows in the table's schema (with `_change_type`, for change data), and their ids if they have any."""
         for values, part in _partitions(rows, self._partition_columns):
             self._held.setdefault(values, []).append(part)
             self._bytes[values] = self._bytes.get(values, 0) + part.nbytes
@@ -184,44 +186,43 @@ class DataFileWriter:
         return self._encode(rows, values).close()
 
     def _encode(self, rows: pa.Table, values: tuple[str | None, ...]) -> _OpenFile:
-        file = self._open(values, without_nan(rows))
-        file.write(relabelled(rows, self._physical))
+        schema = self._schema_of(rows)
+        file = self._open(values, schema, without_nan(rows))
+        file.write(relabelled(rows, schema))
         file.encode()
         return file
+
+    def _schema_of(self, rows: pa.Table) -> pa.Schema:
+        """Return the columns of a file for rows, which come last with the ids that they have."""
+        ids = [pa.field(name, pa.int64()) for key, name in self._materialized.items() if key in rows.column_names]
+        return pa.schema([*self._physical, *ids]) if ids else self._physical
 
     def write_one(self, batches: Iterable[pa.Table], values: Mapping[str, str | None]) -> list[AddFile]:
         """Write rows of one partition to one file, however many they are. Without rows, write no file.
 
         `values` are the partition values as in the log.
         """
-        # A NaN may come later, when it is too late. Without bounds in the footer no reader can skip rows wrongly.
-        floating = {path for path, kind in leaf_columns(list(self._physical)) if pa.types.is_floating(kind)}
-        bounded = [
-            ".".join(path)
-            for path, kind in leaf_columns(list(self._physical))
-            if path not in floating and not pa.types.is_nested(kind)
-        ]
-        file = self._open(tuple(values[key] for key in self._partition_keys), bounded)
+        file: _OpenFile | None = None
         held: list[pa.Table] = []
         held_bytes = 0
         for rows in batches:
-            part = relabelled(rows.drop_columns(self._left_out), self._physical)
+            schema = self._schema_of(rows)
+            file = file or self._open(tuple(values[key] for key in self._partition_keys), schema, _never_nan(schema))
+            part = relabelled(rows.drop_columns(self._left_out), schema)
             held.append(part)
             held_bytes += part.nbytes
             if held_bytes >= ROW_GROUP_BYTES:
                 file.write(pa.concat_tables(held))
                 held, held_bytes = [], 0
-        if held:
+        if file is not None and held:
             file.write(pa.concat_tables(held))
-        return [file.close()] if file.rows else []
+        return [file.close()] if file is not None and file.rows else []
 
-    def _open(self, values: tuple[str | None, ...], bounded: bool | list[str]) -> _OpenFile:
+    def _open(self, values: tuple[str | None, ...], schema: pa.Schema, bounded: bool | list[str]) -> _OpenFile:
         name = new_name(self._now, changes=bool(self._folder), compression=self._options.suffix)
         key = self._folder + partition_folder(self._partition_keys, values) + name
         partition_values = dict(zip(self._partition_keys, values, strict=True))
-        return _OpenFile(
-            self._store, key, partition_values, self._physical, self._indexed, bounded, self._now, self._options
-        )
+        return _OpenFile(self._store, key, partition_values, schema, self._indexed, bounded, self._now, self._options)
 
 
 class _OpenFile:
@@ -308,6 +309,15 @@ def without_nan(rows: pa.Table) -> bool | list[str]:
         if holding
         else True
     )
+
+
+def _never_nan(schema: pa.Schema) -> list[str]:
+    """Return the Parquet columns that get statistics in a file that is written in pieces.
+
+    A NaN may come later, when it is too late. Without bounds in the footer no reader can skip rows wrongly.
+    """
+    leaves = leaf_columns(list(schema))
+    return [".".join(path) for path, kind in leaves if not (pa.types.is_floating(kind) or pa.types.is_nested(kind))]
 
 
 def _partitions(data: pa.Table, partition_columns: Sequence[str]) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:

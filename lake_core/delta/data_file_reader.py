@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lake_core.arrow_scalar import scalar
 from lake_core.delta.column_mapping import renamed_field
 from lake_core.delta.conform import conform_out, relabelled
 from lake_core.delta.errors import CorruptDataFile, CorruptDeletionVector, DataFileMissing
 from lake_core.delta.numpy_arrays import empty_table, integers, mask, numbers
 from lake_core.delta.row_groups import RowGroup, encoded_texts, matching_row_groups, row_groups
+from lake_core.delta.row_tracking import ROW_COMMIT_VERSION, ROW_ID_FIELDS
 from lake_core.errors import NotFound
 from lake_core.expression import Predicate, columns, matching
 from lake_core.hybrid_calendar import HybridCalendar
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from lake_core.store import ObjectStore
 
 _BATCH_ROWS = 1 << 16
+_ROW_IDS = frozenset(child.name for child in ROW_ID_FIELDS)
 POSITION = "\x00position"
 """A name for `DataFiles.position` that no column of a table has."""
 
@@ -61,6 +65,8 @@ class DataFiles:
     """Columns that no table has, found by their names also where the others are read by id."""
     position: str | None = None
     """A column of this name is put last: the number of each row in its file, from 0."""
+    row_ids: tuple[Sequence[int | None], Sequence[int | None]] | None = None
+    """The base row id and the default row commit version of each file, where the schema has ROW_ID_FIELDS."""
 
     def __iter__(self) -> Iterator[pa.Table]:
         return map(self.read, range(len(self.keys)))
@@ -165,6 +171,8 @@ class DataFiles:
         for child in self.schema:
             if child.name in self.partitions.column_names:
                 arrays.append(pa.chunked_array([pa.repeat(self.partitions[child.name][index], count)]))
+            elif child.name in _ROW_IDS and self.row_ids is not None:
+                arrays.append(pc.coalesce(conformed[child.name], self._default_ids(child.name, index, first, count)))
             else:
                 arrays.append(conformed[child.name])
         # A table without columns has no number of rows. The extra column is dropped again below.
@@ -177,6 +185,15 @@ class DataFiles:
         if keep is not None:
             table = table.filter(mask(keep))
         return (table if self.predicate is None else matching(table, self.predicate)).select(names)
+
+    def _default_ids(self, name: str, index: int, first: int, count: int) -> pa.Array:
+        """Return the ids, or the versions, of rows that have none of their own."""
+        assert self.row_ids is not None
+        bases, versions = self.row_ids
+        base, version = bases[index], versions[index]
+        if name == ROW_COMMIT_VERSION or base is None:
+            return pa.repeat(scalar(None if base is None else version, pa.int64()), count)
+        return integers(np.arange(base + first, base + first + count, dtype=np.int64))
 
     def _kept(self, index: int, first: int, count: int) -> npt.NDArray[np.bool_] | None:
         gone = self.deleted[index] if self.deleted else None
@@ -320,7 +337,8 @@ class OpenDataFile:
         files = self.files
         if files.predicate is None:
             return None
-        named = {column.path[0] for column in columns(files.predicate)}
+        # The ids of rows follow from their places in the file.
+        named = {column.path[0] for column in columns(files.predicate)} | _ROW_IDS
         first_columns = replace(
             files.only_columns([name for name in files.schema.names if name in named]),
             predicate=files.predicate,

@@ -14,6 +14,7 @@ from lake_core.delta.file_name import is_hidden
 from lake_core.delta.log_segment import log_exists
 from lake_core.delta.properties import check_properties, check_texts
 from lake_core.delta.row_rules import check_rules
+from lake_core.delta.row_tracking import ENABLED, with_column_names
 from lake_core.delta.schema import PrimitiveType, StructType, check_storable, schema_from_arrow, schema_to_json
 from lake_core.store import FolderStore, ObjectStore
 
@@ -76,6 +77,8 @@ def new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Map
     check_properties(properties)
     if properties.get(MODE_PROPERTY, "none") != "none":
         struct, properties = with_mapping(struct, properties, keep_names=False)
+    if properties.get(ENABLED, "false").lower() == "true":
+        properties = with_column_names(properties)
     metadata = Metadata(
         id=str(runtime.uuid4()),
         schema=struct,

@@ -25,6 +25,7 @@ from lake_core.delta.file_key import file_key, identity
 from lake_core.delta.numpy_arrays import empty_table, integers, mask, texts
 from lake_core.delta.replay import live_files, named_keys, transactions
 from lake_core.delta.row_conflict import VectorChanges, check_rows, holding, without_changes
+from lake_core.delta.row_tracking import DOMAIN as ROW_IDS_DOMAIN
 from lake_core.delta.scan import plan_scan
 from lake_core.delta.set_transaction import NEVER
 
@@ -258,7 +259,7 @@ def _footprint(read: Reads | Predicate, ours: SnapshotDifference, base: Snapshot
         Isolation.SNAPSHOT if rearranges else Isolation.SERIALIZABLE,
         ours.protocol is not None,
         ours.metadata,
-        frozenset(domain.domain for domain in ours.domains),
+        frozenset(domain.domain for domain in ours.domains if domain.domain != ROW_IDS_DOMAIN),
         frozenset(marker.app_id for marker in ours.markers),
     )
 

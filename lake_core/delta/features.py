@@ -29,6 +29,9 @@ MATERIALIZED_PARTITIONS = "materializePartitionColumns"
 CHECKPOINT_PROTECTION = "checkpointProtection"
 """The writer feature of tables of which a feature was dropped, whose older versions need it."""
 
+ROW_TRACKING = "rowTracking"
+"""The writer feature of tables whose rows have ids."""
+
 _TYPE_OF_FEATURE = {
     "variantType": "variant",
     "variantType-preview": "variant",
@@ -70,6 +73,7 @@ WRITABLE_FEATURES = frozenset(
         "invariants",
         MANAGED,
         MATERIALIZED_PARTITIONS,
+        ROW_TRACKING,
         "timestampNtz",
         "typeWidening",
         "typeWidening-preview",
@@ -186,7 +190,7 @@ def upgraded(protocol: Protocol, features: Iterable[str]) -> Protocol:
     if protocol.writer_features is None and all(feature in version_of for feature in missing):
         return Protocol(reader, max([protocol.min_writer_version, *(version_of[feature] for feature in missing)]))
     listed = supported_features(protocol) | set(missing)
-    if "clustering" in listed:
+    if listed & {"clustering", ROW_TRACKING}:
         listed |= {"domainMetadata"}
     if "columnMapping" in listed:
         reader = max(reader, 2)
@@ -261,7 +265,7 @@ _FEATURE_OF_PROPERTY = {
     "delta.enableChangeDataFeed": "changeDataFeed",
     "delta.columnMapping.mode": "columnMapping",
     "delta.enableDeletionVectors": "deletionVectors",
-    "delta.enableRowTracking": "rowTracking",
+    "delta.enableRowTracking": ROW_TRACKING,
     "delta.enableInCommitTimestamps": "inCommitTimestamp",
     "delta.enableTypeWidening": "typeWidening",
     "delta.enableIcebergCompatV1": "icebergCompatV1",

@@ -41,6 +41,8 @@ _FLAGS = (
     "delta.enableChangeDataFeed",
     "delta.enableDeletionVectors",
     "delta.enableInCommitTimestamps",
+    "delta.enableRowTracking",
+    "delta.rowTrackingSuspended",
 )
 _DEFAULT_CHECKPOINT_INTERVAL = 10
 
@@ -186,6 +188,8 @@ def check_properties(properties: Mapping[str, str]) -> None:
     ParquetOptions.of(properties)
     for name in _FLAGS:
         _flag(properties, name, default=False)
+    if all(_flag(properties, f"delta.{name}", default=False) for name in ("enableRowTracking", "rowTrackingSuspended")):
+        raise InvalidProperty("delta.rowTrackingSuspended needs delta.enableRowTracking to be false: set that, too")
     if properties.get(_MAPPING_MODE, "none") not in ("none", "name", "id"):
         raise InvalidProperty(
             f"{_MAPPING_MODE} is {properties[_MAPPING_MODE]!r}: use 'none' or 'name' (or 'id' when a table is created)"

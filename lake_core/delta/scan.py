@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +16,7 @@ from lake_core.delta.deletion_vector import deleted_rows
 from lake_core.delta.errors import SchemaMismatch
 from lake_core.delta.numpy_arrays import empty_table, integers, mask
 from lake_core.delta.path import locate_all
+from lake_core.delta.row_tracking import ROW_ID_FIELDS, materialized_columns
 from lake_core.delta.skipping import matching_partitions, partition_filter, partition_table, skip
 from lake_core.expression import TRUE, Predicate, columns, parse_predicate
 
@@ -57,7 +58,7 @@ def plan_read(snapshot: Snapshot, names: Sequence[str] | None, where: str | Pred
 def plan_scan(snapshot: Snapshot, names: Sequence[str] | None, where: str | Predicate | None) -> Scan:
     """Select files by partition values and statistics. Raises SchemaMismatch for unknown columns, InvalidExpression."""
     whole = snapshot.metadata.arrow_schema
-    schema = whole if names is None else chosen_columns(whole, names)
+    schema = whole if names is None else chosen_columns(_with_ids_asked_for(snapshot, whole, names), names)
     predicate = parse_predicate(where, whole, now=now_ms(system_clock)) if isinstance(where, str) else where
     named = set() if predicate is None else {column.path[0] for column in columns(predicate)}
     # Statistics are by far the largest column, and partition values are often enough.
@@ -90,6 +91,12 @@ def open_data_files(scan: Scan, rows: Sequence[int] | None = None, predicate: Pr
     files = scan.files if rows is None else scan.files.take(integers(np.asarray(rows, np.int64)))
     snapshot, metadata = scan.snapshot, scan.snapshot.metadata
     partition_columns = [name for name in snapshot.partition_columns if name in scan.read_schema.names]
+    materialized = materialized_columns(snapshot.protocol, metadata)
+    tracked = {
+        name: pa.field(materialized[name], pa.int64()) for name in scan.read_schema.names if name in materialized
+    }
+    own = [name for name in scan.read_schema.names if name not in tracked]
+    physical = dict(zip(own, metadata.column_mapping.physical_schema(own).to_arrow(), strict=True)) | tracked
     keys, elsewhere = locate_all(files["path"], snapshot.roots)
     return DataFiles(
         snapshot.data_root,
@@ -98,12 +105,32 @@ def open_data_files(scan: Scan, rows: Sequence[int] | None = None, predicate: Pr
         files["size"].to_pylist(),
         partition_table(files, metadata, partition_columns),
         scan.read_schema,
-        metadata.column_mapping.physical_schema(scan.read_schema.names).to_arrow(),
+        pa.schema([physical[name] for name in scan.read_schema.names]),
         metadata.column_mapping.names_by_id(),
         deleted_of_files(files, snapshot.roots),
         predicate,
         elsewhere,
+        by_name=frozenset(child.name for child in tracked.values()),
+        row_ids=(files["baseRowId"].to_pylist(), files["defaultRowCommitVersion"].to_pylist()) if tracked else None,
     )
+
+
+def with_tracked_rows(scan: Scan) -> Scan:
+    """Return a scan of whole rows that also reads their ids, if the table tracks rows."""
+    if not materialized_columns(scan.snapshot.protocol, scan.snapshot.metadata):
+        return scan
+    fields = [*scan.read_schema, *ROW_ID_FIELDS]
+    return replace(scan, schema=pa.schema(fields), read_schema=pa.schema(fields))
+
+
+def _with_ids_asked_for(snapshot: Snapshot, schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    asked = [child for child in ROW_ID_FIELDS if child.name in names and child.name not in schema.names]
+    if asked and not materialized_columns(snapshot.protocol, snapshot.metadata):
+        raise SchemaMismatch(
+            f"there is no column {asked[0].name!r}, because the table does not track rows: set its property "
+            "delta.enableRowTracking to true"
+        )
+    return pa.schema([*schema, *asked])
 
 
 def deleted_of_files(files: pa.Table, roots: Sequence[ObjectStore]) -> list[npt.NDArray[np.int64] | None]:

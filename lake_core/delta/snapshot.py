@@ -32,7 +32,7 @@ from lake_core.delta.errors import (
     MissingProtocol,
     VersionNotFound,
 )
-from lake_core.delta.features import check_protocol, check_readable
+from lake_core.delta.features import ROW_TRACKING, check_protocol, check_readable, supported_features
 from lake_core.delta.file_key import file_key
 from lake_core.delta.log_segment import (
     CheckpointFiles,
@@ -110,7 +110,8 @@ class Snapshot:
     @property
     def identity(self) -> tuple[str, ...]:
         """Return the fields of add actions that identify files: the path, and the deletion vector if any has one."""
-        return ("path", "deletionVector") if self.has_deletion_vectors() else ("path",)
+        ids = ("baseRowId", "defaultRowCommitVersion") if ROW_TRACKING in supported_features(self.protocol) else ()
+        return ("path", "deletionVector", *ids) if self.has_deletion_vectors() else ("path", *ids)
 
     def files_named(self, columns: Sequence[str], keys: pa.ChunkedArray) -> pa.Table:
         """Return these fields of those add actions in force whose file has one of these keys (`file_key`)."""

@@ -42,6 +42,8 @@ from lake_core.delta.row_conflict import (
     holding,
     without_changes,
 )
+from lake_core.delta.row_tracking import DOMAIN as ROW_IDS_DOMAIN
+from lake_core.delta.row_tracking import FreshIds, gives_ids, high_water_mark, materialized_columns
 from lake_core.errors import AlreadyExists, NotFound, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -144,7 +146,7 @@ class Operation:
             self.isolation,
             self.protocol is not None,
             self.metadata,
-            frozenset(domain.domain for domain in self.domains),
+            frozenset(domain.domain for domain in self.domains if domain.domain != ROW_IDS_DOMAIN),
             frozenset(marker.app_id for marker in self.markers),
         )
 
@@ -173,8 +175,8 @@ def commit(operation: Operation, now: int, deadline: float = COMMIT_DEADLINE) ->
 
 def _commit(operation: Operation, now: int, deadline: float, end: float) -> Committed:
     commit_id = str(runtime.uuid4())
-    actions = encode_operation(operation, now)
     latest, attempt = operation.planned_on, 0
+    actions = encode_operation(operation, latest, now)
     while True:
         # Never try the next version without looking: after a cleanup of the log, used versions look free.
         newest = latest.refreshed()
@@ -182,8 +184,8 @@ def _commit(operation: Operation, now: int, deadline: float, end: float) -> Comm
             after = _after_others(operation, latest, newest, now)
             if after is None:
                 return Committed(newest, newest.version, already_recorded=True)
-            if after is not operation:
-                operation, actions = after, encode_operation(after, now)
+            if after is not operation or gives_ids(newest.protocol, newest.metadata):
+                operation, actions = after, encode_operation(after, newest, now)
         latest, version = newest, newest.version + 1
         body = encode_actions([("commitInfo", commit_info(operation, latest, latest.store, commit_id, now))]) + actions
         if _put_commit(latest.store, version, body, commit_id, end):
@@ -257,7 +259,7 @@ def commit_first(store: ObjectStore, operation: Operation, now: int) -> bytes:
     """Create version 0, and return its bytes. Raises TableAlreadyExists if another writer was first."""
     commit_id = str(runtime.uuid4())
     body = encode_actions([("commitInfo", commit_info(operation, None, store, commit_id, now))]) + encode_operation(
-        operation, now
+        operation, None, now
     )
     if not _put_commit(store, 0, body, commit_id, runtime.monotonic() + COMMIT_DEADLINE):
         raise TableAlreadyExists(f"a table exists at {store.url()} already: open it, or pass exist_ok=True")
@@ -290,8 +292,8 @@ def _put_commit(store: ObjectStore, version: int, body: bytes, commit_id: str, e
             _AFTER_FAILURE.wait(failures)
 
 
-def encode_operation(operation: Operation, now: int) -> bytes:
-    """Encode everything except the commitInfo, which depends on the version before."""
+def encode_operation(operation: Operation, latest: Snapshot | None, now: int) -> bytes:
+    """Encode everything except the commitInfo of a commit on top of `latest`; None for the first one."""
     actions: list[tuple[str, dict[str, Any]]] = []
     if operation.protocol is not None:
         actions.append(("protocol", operation.protocol.to_json()))
@@ -301,15 +303,56 @@ def encode_operation(operation: Operation, now: int) -> bytes:
         actions.append(("txn", operation.transaction.to_json()))
     recorded_id = None if operation.transaction is None else operation.transaction.app_id
     actions += [("txn", marker.to_json()) for marker in operation.markers if marker.app_id != recorded_id]
-    actions += [("domainMetadata", domain.to_json()) for domain in operation.domains]
+    actions += [("domainMetadata", domain.to_json()) for domain in operation.domains if domain.domain != ROW_IDS_DOMAIN]
     change = operation.data_change
     if operation.removes is not None:
         actions += [("remove", _remove(row, now, change)) for row in operation.removes.to_pylist()]
-    if operation.restored is not None:
-        actions += [("add", _restored(row, change)) for row in operation.restored.to_pylist()]
-    actions += [("add", add.to_json(data_change=change)) for add in operation.adds]
+    restored = [] if operation.restored is None else operation.restored.to_pylist()
+    adds = [_restored(row, change) for row in restored] + [add.to_json(data_change=change) for add in operation.adds]
+    rows = [None] * len(restored) + [add.rows for add in operation.adds]
+    actions += [("domainMetadata", domain.to_json()) for domain in _give_ids(operation, latest, adds, rows)]
+    actions += [("add", add) for add in adds]
     actions += [("cdc", file.to_change_json()) for file in operation.changes]
     return encode_actions(actions)
+
+
+def _give_ids(
+    operation: Operation, latest: Snapshot | None, adds: Sequence[dict[str, Any]], rows: Sequence[int | None]
+) -> Sequence[DomainMetadata]:
+    """Give ids to the rows of added files that have none, if they must have any, and return what records the highest.
+
+    `rows`: how many a file has, if that is known without its statistics.
+    """
+    metadata, protocol = defined_by(operation, latest)
+    if not gives_ids(protocol, metadata):
+        for add in adds:
+            add.pop("baseRowId", None)
+            add.pop("defaultRowCommitVersion", None)
+        return []
+    before = high_water_mark(() if latest is None else latest.domains)
+    mark = max(before, high_water_mark(operation.domains))
+    fresh = FreshIds(mark, 0 if latest is None else latest.version + 1)
+    lacking = [(add, count) for add, count in zip(adds, rows, strict=True) if add.get("baseRowId") is None]
+    for add, count in lacking:
+        add.update(fresh.give(count if count is not None else _rows_of(add), add["path"]))
+    return [fresh.domain()] if lacking or mark > before else []
+
+
+def _rows_of(add: Mapping[str, Any]) -> int | None:
+    try:
+        count = json.loads(add.get("stats") or "{}").get("numRecords")
+    except (ValueError, AttributeError):
+        return None
+    return count if type(count) is int else None
+
+
+def defined_by(operation: Operation, latest: Snapshot | None) -> tuple[Metadata, Protocol]:
+    """Return the definition of the table after an operation on top of `latest`. Raises MissingMetadata."""
+    metadata = operation.metadata or (latest.metadata if latest is not None else None)
+    protocol = operation.protocol or (latest.protocol if latest is not None else None)
+    if metadata is None or protocol is None:
+        raise MissingMetadata(f"{operation.name} is to create a table, but has no columns for it")
+    return metadata, protocol
 
 
 def commit_info(
@@ -319,10 +362,7 @@ def commit_info(
 
     `now`: milliseconds since the epoch.
     """
-    metadata = operation.metadata or (latest.metadata if latest is not None else None)
-    protocol = operation.protocol or (latest.protocol if latest is not None else None)
-    if metadata is None or protocol is None:
-        raise MissingMetadata(f"{operation.name} is to create the table at {store.url()}, but has no columns for it")
+    metadata, protocol = defined_by(operation, latest)
     info: dict[str, Any] = {}
     if is_active("inCommitTimestamp", protocol, metadata):
         before = -1 if latest is None else last_in_commit_timestamp(latest)
@@ -338,8 +378,18 @@ def commit_info(
         "operationMetrics": {name: str(value) for name, value in operation.metrics.items()},
         "engineInfo": ENGINE,
         "txnId": commit_id,
+        **_tracking_tags(operation, metadata, protocol),
         **({READS_FIELD: read_set_texts([operation.reads])} if store.versioned else {}),
     }
+
+
+def _tracking_tags(operation: Operation, metadata: Metadata, protocol: Protocol) -> dict[str, Any]:
+    """Return what commitInfo says of rows that moved: whether they have kept their ids."""
+    if not materialized_columns(protocol, metadata):
+        return {}
+    base = operation.base
+    kept = base is None or bool(materialized_columns(base.protocol, base.metadata))
+    return {"tags": {"delta.rowTracking.preserved": str(kept).lower()}}
 
 
 def last_in_commit_timestamp(snapshot: Snapshot) -> int:
@@ -361,6 +411,8 @@ def _remove(row: dict[str, Any], now: int, data_change: bool) -> dict[str, Any]:
         "partitionValues": dict(row["partitionValues"] or ()),
         "size": row["size"],
         "deletionVector": _present(row.get("deletionVector")),
+        "baseRowId": row.get("baseRowId"),
+        "defaultRowCommitVersion": row.get("defaultRowCommitVersion"),
     }
 
 

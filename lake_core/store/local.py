@@ -209,6 +209,9 @@ class LocalStore(ObjectStore):
                 _check_match(key, None if old is None else _etag(old), if_match)
             if old is not None:
                 _outdate(fd, old.st_mtime_ns)
+                # Hadoop writes checksums beside the files of local folders, and refuses a file that has another one.
+                with suppress(OSError):
+                    os.unlink(f".{name}.crc", dir_fd=folder)
             os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 
     def _compare(self, key: str, if_match: str) -> None:

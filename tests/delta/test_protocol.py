@@ -95,7 +95,7 @@ def test_an_upgrade_keeps_what_was_and_adds_one(writer: int, feature: str) -> No
         assert (after.min_writer_version, after.writer_features, after.reader_features) == (legacy, None, None)
         assert after.min_reader_version == max(before.min_reader_version, 2 if feature == "columnMapping" else 1)
     else:
-        needed = {"domainMetadata"} if feature == "clustering" else set()
+        needed = {"domainMetadata"} if feature in ("clustering", "rowTracking") else set()
         assert (after.min_writer_version, after.writer_features) == (7, frozenset(LEGACY[writer] | {feature} | needed))
         if feature in READABLE_FEATURES:
             assert after.min_reader_version == 3
@@ -131,7 +131,7 @@ def test_lists_stay_lists() -> None:
 
 
 @pytest.mark.parametrize(
-    "feature", ["rowTracking", "futureThing", "icebergCompatV2", "catalogManaged", "lakeManaged", "icebergCompatV3"]
+    "feature", ["futureThing", "icebergCompatV2", "catalogManaged", "lakeManaged", "icebergCompatV3"]
 )
 def test_features_that_are_not_implemented_are_refused_by_name(store: MemoryStore, feature: str) -> None:
     table = DeltaTable.create(store, SCHEMA)
@@ -202,7 +202,8 @@ def test_identity_columns_as_a_feature_alone_are_no_hindrance(store: MemoryStore
 def test_a_change_puts_nothing_in_force_that_was_not_asked_for(store: MemoryStore) -> None:
     """The table's feature list names none of these features: their properties have no effect until one is added."""
     table = DeltaTable.create(store, SCHEMA)
-    flags = {"delta.enableChangeDataFeed": "true", "delta.enableRowTracking": "true", "delta.constraints.c": "id < 0"}
+    flags = {"delta.enableChangeDataFeed": "true", "delta.enableIcebergCompatV2": "true"}
+    flags["delta.constraints.c"] = "id < 0"
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly"]}
     lines = [{"protocol": protocol}, {"metaData": {**table.metadata.to_json(), "configuration": flags}}]
     store.put(commit_key(1), "\n".join(map(json.dumps, lines)).encode())
@@ -217,8 +218,8 @@ def test_a_change_puts_nothing_in_force_that_was_not_asked_for(store: MemoryStor
     table.set_properties({"delta.enableChangeDataFeed": "true"})
     assert supported_features(table.protocol) == {"appendOnly", "changeDataFeed"}
     assert table.delete("id = 0").metrics["numAddedChangeFiles"] == 1
-    with pytest.raises(UnsupportedWriterFeature, match="rowTracking"):
-        table.set_properties({"delta.enableRowTracking": "true"})
+    with pytest.raises(UnsupportedWriterFeature, match="icebergCompatV2"):
+        table.set_properties({"delta.enableIcebergCompatV2": "true"})
 
 
 @pytest.mark.parametrize(

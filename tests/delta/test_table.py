@@ -371,9 +371,8 @@ def test_partition_values_of_every_type(store: MemoryStore, kind: pa.DataType, v
 @pytest.mark.parametrize(
     ("properties", "feature"),
     [
-        ({"delta.enableRowTracking": "true"}, "rowTracking"),
         ({"delta.enableIcebergCompatV2": "true"}, "icebergCompatV2"),
-        ({"delta.feature.rowTracking": "supported"}, "rowTracking"),
+        ({"delta.feature.icebergCompatV1": "supported"}, "icebergCompatV1"),
     ],
 )
 def test_features_that_are_not_written_are_refused_by_name(

@@ -38,8 +38,6 @@ UNREAD = {
 UNWRITTEN = {
     "iceberg-v2": "icebergCompatV2",
     "identity-two-kinds": "identityColumns",
-    "rt-enabled-late": "rowTracking",
-    "rt-update-merge-optimize": "rowTracking",
 }
 """Tables that are read alone, with the feature that the error must name."""
 VOID = "void-columns"
@@ -89,6 +87,13 @@ def test_a_table_is_read_as_its_writer_meant(cases: Path, name: str, tmp_path: P
     assert rows.num_rows == expected["num_rows"]
     if not expected.get("char_columns"):  # which Spark pads
         assert canonical(rows).row_hash(rows) == expected["sha256_sorted_rows"]
+
+
+@pytest.mark.parametrize("name", [name for name in READ if "row_tracking" in expected_of(name)])
+def test_the_ids_of_rows_are_those_that_its_writer_gave(cases: Path, name: str, tmp_path: Path) -> None:
+    table = own(name, tmp_path)
+    rows = table.to_arrow(columns=[*table.schema.names, "_metadata.row_id", "_metadata.row_commit_version"])
+    assert canonical(rows).row_hash(rows) == expected_of(name)["row_tracking"]["sha256_sorted_rows"]
 
 
 @pytest.mark.parametrize("name", sorted(UNREAD))

@@ -73,6 +73,8 @@ class DeltaSpark:
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
+        while line and not line.startswith("{"):  # what the JVM prints
+            line = self._process.stdout.readline()
         if not line:
             raise RuntimeError("delta-spark ended")
         answer: dict[str, Any] = json.loads(line)
@@ -284,6 +286,62 @@ def test_mixed_writers_lose_nothing(delta_spark: DeltaSpark, tmp_path: Path) -> 
     assert ids(table.to_arrow()) == expected
     assert sorted(row["id"] for row in delta_spark.sql(f"SELECT id FROM delta.`{url}`")) == expected
     assert table.version == 3 * rounds
+
+
+def _ids(delta_spark: DeltaSpark, table: DeltaTable) -> None:
+    """Check that both give rows the same ids and versions."""
+    names = ["_metadata.row_id", "_metadata.row_commit_version"]
+    ours = table.to_arrow(columns=["id", *names]).rename_columns(["id", "row_id", "version"]).to_pylist()
+    query = f"SELECT id, {names[0]} row_id, {names[1]} version FROM delta.`{table.store.url()}`"
+    assert _counted(delta_spark.sql(query)) == _counted(ours)
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+@pytest.mark.parametrize("creator", ["here", "there", "later here", "later there"])
+def test_rows_keep_their_ids_with_both(delta_spark: DeltaSpark, tmp_path: Path, creator: str, vectors: bool) -> None:
+    url, tracks = str(tmp_path), {"delta.enableRowTracking": "true"}
+    others = {"delta.enableDeletionVectors": str(vectors).lower(), "delta.columnMapping.mode": "name"}
+    properties = (others if "later" in creator else others | tracks) | {"delta.minReaderVersion": "2"}
+    if "here" in creator:
+        DeltaTable.create(url, SCHEMA, properties=properties)
+    else:
+        texts = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items() if "minReader" not in key)
+        delta_spark.sql(
+            f"CREATE TABLE delta.`{url}` (id BIGINT, p STRING, v DOUBLE) USING delta TBLPROPERTIES ({texts})"
+        )
+    table = DeltaTable.open(url)
+    table.append(rows(0, 10))
+    delta_spark.sql(f"INSERT INTO delta.`{url}` SELECT id, 'p', 0.5 FROM range(10, 20, 1, 1)")
+    if creator == "later here":
+        table.refresh().set_properties(tracks)
+    elif creator == "later there":
+        delta_spark.sql(f"ALTER TABLE delta.`{url}` SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')")
+    table.refresh()
+    _ids(delta_spark, table)
+    before = {
+        row["id"]: row["_metadata.row_id"] for row in table.to_arrow(columns=["id", "_metadata.row_id"]).to_pylist()
+    }
+    table.update({"v": "v + 1"}, "id IN (3, 13)")
+    _ids(delta_spark, table)
+    delta_spark.sql(f"UPDATE delta.`{url}` SET v = -1 WHERE id IN (4, 14)")
+    _ids(delta_spark, table.refresh())
+    source = pa.table({"id": [5, 15, 30], "p": ["m", "m", "m"], "v": [0.0, 0.0, 0.0]}, schema=SCHEMA)
+    table.merge(source, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
+    _ids(delta_spark, table)
+    table.delete("id IN (6, 16)")
+    delta_spark.sql(f"DELETE FROM delta.`{url}` WHERE id IN (7, 17)")
+    _ids(delta_spark, table.refresh())
+    table.optimize()
+    delta_spark.sql(f"INSERT INTO delta.`{url}` VALUES (40, 'q', 0)")
+    _ids(delta_spark, table.refresh())
+    delta_spark.sql(f"OPTIMIZE delta.`{url}`")
+    table.refresh().checkpoint()
+    _ids(delta_spark, DeltaTable.open(url))
+    after = {
+        row["id"]: row["_metadata.row_id"] for row in table.to_arrow(columns=["id", "_metadata.row_id"]).to_pylist()
+    }
+    assert {key: id for key, id in after.items() if key < 20} == {key: before[key] for key in after if key < 20}
+    assert len(set(after.values())) == len(after) == 18
 
 
 def test_it_reads_and_continues_long_vectors(delta_spark: DeltaSpark, tmp_path: Path) -> None:

@@ -90,6 +90,14 @@ def test_no_temporary_file_is_left(store: LocalStore, tmp_path: Path) -> None:
     assert _files(tmp_path / "root") == ["a"]
 
 
+def test_what_is_replaced_leaves_no_checksum_of_hadoop(store: LocalStore, tmp_path: Path) -> None:
+    for name in ("kept", "replaced"):
+        store.put(f"log/{name}", b"old")
+        (next(tmp_path.rglob(name)).parent / f".{name}.crc").write_bytes(b"of the old content")
+    store.put("log/replaced", b"new")
+    assert [path.name for path in tmp_path.rglob(".*.crc")] == [".kept.crc"]
+
+
 def test_temporary_files_are_hidden(store: LocalStore, tmp_path: Path) -> None:
     store.put("a/b", b"")
     (tmp_path / "root/a/.lake-tmp-1").write_bytes(b"half")

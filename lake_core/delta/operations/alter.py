@@ -10,7 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lake_core.delta.action_fields import ADD_FIELDS, with_fields
 from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping
 from lake_core.delta.conflict import Reads
 from lake_core.delta.definition import asked_protocol
@@ -18,6 +20,7 @@ from lake_core.delta.errors import ConstraintNotFound, ConstraintViolation, Inva
 from lake_core.delta.features import CONSTRAINT_PREFIX, upgraded, upgraded_for
 from lake_core.delta.properties import check_properties
 from lake_core.delta.row_rules import GENERATION_EXPRESSION, INVARIANTS, check_rules, constraint, constraints
+from lake_core.delta.row_tracking import ENABLED, OWN_PROPERTIES, materialized_columns, with_column_names
 from lake_core.delta.scan import plan_scan, stream_rows
 from lake_core.delta.schema import schema_from_arrow, schema_to_json, walk
 from lake_core.delta.schema_evolution import added, commented, dropped, made_nullable, renamed, reordered, with_schema
@@ -47,6 +50,10 @@ def set_properties(snapshot: Snapshot, properties: Mapping[str, str]) -> Operati
             raise InvalidProperty(
                 f"{key} is set by the table itself: another value could change which columns the files are read as"
             )
+        if key.startswith(OWN_PROPERTIES):
+            raise InvalidProperty(
+                f"{key} is set by the table itself: another value could change which ids its rows have"
+            )
     protocol, plain_properties = asked_protocol(snapshot.protocol, properties)
     metadata = snapshot.metadata
     configuration = {**metadata.configuration, **plain_properties}
@@ -56,14 +63,21 @@ def set_properties(snapshot: Snapshot, properties: Mapping[str, str]) -> Operati
         raise InvalidProperty("delta.enableInCommitTimestamps can be set only when a table is created")
     if MODE_PROPERTY in plain_properties:
         metadata, configuration = _remapped(metadata, configuration)
-    changed = replace(metadata, configuration=configuration)
+    tracks = plain_properties.get(ENABLED, "false").lower() == "true"
+    changed = replace(metadata, configuration=with_column_names(configuration) if tracks else configuration)
     check_properties(changed.configuration)
     check_rules(changed)
     protocol = upgraded_for(protocol, snapshot.metadata, changed, plain_properties)
     if changed == snapshot.metadata and protocol == snapshot.protocol:
         return None
     parameters = {"properties": json.dumps(dict(properties), ensure_ascii=False)}
-    return Operation("SET TBLPROPERTIES", parameters, snapshot).defining(changed, protocol)
+    operation = Operation("SET TBLPROPERTIES", parameters, snapshot)
+    if tracks and not materialized_columns(snapshot.protocol, snapshot.metadata):
+        # The rows that are there get ids as well, so that each row has one from then on.
+        files = with_fields(snapshot.files([name for name, _ in ADD_FIELDS]), ADD_FIELDS)
+        without = files.filter(pc.is_null(files["baseRowId"]))
+        operation = replace(operation, restored=without, data_change=False, reads=Reads.WHOLE_TABLE)
+    return operation.defining(changed, protocol)
 
 
 def unset_properties(snapshot: Snapshot, names: Sequence[str]) -> Operation | None:

@@ -39,7 +39,7 @@ from lake_core.delta.operations.merge_keys import check_keys
 from lake_core.delta.operations.merge_match import KeyValues, has_range, matching_pairs, numbered_keys, range_predicate
 from lake_core.delta.operations.rewrite import check_not_append_only, logs_changes, sizes
 from lake_core.delta.row_writer import RowWriter, row_writer
-from lake_core.delta.scan import Scan, open_data_files
+from lake_core.delta.scan import Scan, open_data_files, with_tracked_rows
 from lake_core.delta.schema_evolution import evolved
 from lake_core.delta.skipping import partition_filter, skip
 from lake_core.delta.transaction import Operation
@@ -287,7 +287,7 @@ def file_merge(plan: MergePlan, scan: Scan) -> FileMerge:
     """Return the FileMerge that merges the scan's files with the source rows that match them."""
     by_source = plan.clauses.not_matched_by_source
     probe = columns_of(scan, asked_columns(plan, [clause.condition for clause in by_source]))
-    files = open_data_files(scan)
+    files = open_data_files(with_tracked_rows(scan))
     return FileMerge(files, probe, plan.clauses, *plan.aliases, plan.writer, plan.log_changes, plan.by_vectors)
 
 

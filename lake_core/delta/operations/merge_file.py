@@ -15,6 +15,7 @@ from lake_core.delta.numpy_arrays import integers, mask
 from lake_core.delta.operations.marking import MarkedRows
 from lake_core.delta.operations.merge_clause import Clause, Clauses, first_true, relation
 from lake_core.delta.operations.rewrite import overlaid, updated
+from lake_core.delta.row_tracking import changed_rows, with_row_ids, without_row_ids
 from lake_core.expression import evaluate
 
 if TYPE_CHECKING:
@@ -177,7 +178,8 @@ class FileMerge:
             if not chosen.any():
                 continue
             hits, hit = fates.rows[chosen], integers(fates.rows[chosen])
-            old, by_source = merged.take(hit), number >= len(self.clauses.matched)
+            with_ids, by_source = merged.take(hit), number >= len(self.clauses.matched)
+            old = without_row_ids(with_ids)
             if clause.kind == "delete":
                 gone[hits] = True
                 result.deleted += len(hit)
@@ -193,7 +195,7 @@ class FileMerge:
             self._log(log, [(old, "update_preimage"), (new, "update_postimage")])
             replaced = np.zeros(rows.num_rows, dtype=bool)
             replaced[hits] = True
-            merged = overlaid(merged, replaced, new)
+            merged = overlaid(merged, replaced, changed_rows(new, with_ids))
         files.add(merged.filter(mask(~gone)) if gone.any() else merged)
 
     def _log(self, log: DataFileWriter, kinds: Sequence[tuple[pa.Table, str]]) -> None:
@@ -209,9 +211,9 @@ def _among_all(kept: npt.NDArray[np.int64], gone: npt.NDArray[np.int64]) -> npt.
 
 
 def conformed(rows: pa.Table, writer: RowWriter) -> pa.Table:
-    """Return rows as the table has them, in the schema that the merge gives it."""
-    schema = writer.metadata.arrow_schema
-    return rows if rows.schema.equals(schema) else conform_out(rows, schema)
+    """Return rows as the table has them, in the schema that the merge gives it, with their ids."""
+    schema, plain = writer.metadata.arrow_schema, without_row_ids(rows)
+    return with_row_ids(plain if plain.schema.equals(schema) else conform_out(plain, schema), rows)
 
 
 def inserted(clauses: Sequence[Clause], source: pa.Table, alias: str, writer: RowWriter) -> pa.Table | None:

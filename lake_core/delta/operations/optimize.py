@@ -30,7 +30,7 @@ from lake_core.delta.operations.zorder import z_values
 from lake_core.delta.ordered_rows import in_order
 from lake_core.delta.row_rules import RowRules
 from lake_core.delta.row_writer import RowWriter
-from lake_core.delta.scan import Scan, files_of_partitions, open_data_files
+from lake_core.delta.scan import Scan, files_of_partitions, open_data_files, with_tracked_rows
 from lake_core.delta.schema import resolve
 from lake_core.delta.skipping import num_records
 from lake_core.delta.statistics import leaf_values
@@ -82,7 +82,7 @@ def optimize(
         return None
     touched = files.take(integers(np.concatenate(bins)))
     task = OptimizeTask(
-        open_data_files(Scan(snapshot, schema, None, files, schema)),
+        open_data_files(with_tracked_rows(Scan(snapshot, schema, None, files, schema))),
         tuple(bins),
         tuple(dict(files["partitionValues"][int(chosen_files[0])].as_py()) for chosen_files in bins),
         tuple(max(1, round(int(numbers(files["size"])[chosen_files].sum()) / target)) for chosen_files in bins),

@@ -19,7 +19,8 @@ from lake_core.delta.features import is_active
 from lake_core.delta.numpy_arrays import booleans, integers, mask, numbers
 from lake_core.delta.operations.assignment import Assignment, assign
 from lake_core.delta.operations.marking import MarkedRows, Replaced, mark
-from lake_core.delta.scan import Scan, open_data_files
+from lake_core.delta.row_tracking import changed_rows, without_row_ids
+from lake_core.delta.scan import Scan, open_data_files, with_tracked_rows
 from lake_core.delta.skipping import num_records
 from lake_core.delta.transaction import Operation
 from lake_core.expression import Predicate, columns, evaluate
@@ -80,11 +81,12 @@ class RewriteTask:
             elif self.assignments is None:
                 files.add(rows.filter(mask(~hits)))
                 if self.log_changes:
-                    log.add(change_rows(rows.filter(mask(hits)), "delete"))
+                    log.add(change_rows(without_row_ids(rows.filter(mask(hits))), "delete"))
             else:
-                old = rows.filter(mask(hits))
+                with_ids = rows.filter(mask(hits))
+                old = without_row_ids(with_ids)
                 new = updated(old, self.assignments, old, self.writer)
-                files.add(overlaid(rows, hits, new))
+                files.add(overlaid(rows, hits, changed_rows(new, with_ids)))
                 if self.log_changes:
                     log.add(change_rows(old, "update_preimage"))
                     log.add(change_rows(new, "update_postimage"))
@@ -113,9 +115,9 @@ class MarkTask:
             found.append(numbers(rows[POSITION]))
             # Readers find deletes by comparing a file's deletion vectors, so these need no change data.
             if self.assignments is not None:
-                old = rows.drop_columns([POSITION])
+                old = without_row_ids(rows.drop_columns([POSITION]))
                 new = updated(old, self.assignments, old, self.writer)
-                files.add(new)
+                files.add(changed_rows(new, rows))
                 if self.log_changes:
                     log.add(change_rows(old, "update_preimage"))
                     log.add(change_rows(new, "update_postimage"))
@@ -181,12 +183,13 @@ def rewrite(
     probe = pa.schema([child for child in whole if child.name in named])
     task: MarkTask | RewriteTask
     if by_vectors:
-        read = probe if assignments is None else whole
-        files = open_data_files(replace(scan, schema=read, read_schema=read), predicate=scan.condition)
+        read = replace(scan, schema=whole, read_schema=whole)
+        read = with_tracked_rows(read) if assignments else replace(scan, schema=probe, read_schema=probe)
+        files = open_data_files(read, predicate=scan.condition)
         task = MarkTask(replace(files, position=POSITION), writer, assignments, logs_changes(snapshot))
     else:
         task = RewriteTask(
-            open_data_files(replace(scan, schema=whole, read_schema=whole)),
+            open_data_files(with_tracked_rows(replace(scan, schema=whole, read_schema=whole))),
             open_data_files(replace(scan, schema=probe, read_schema=probe)),
             scan.condition,
             writer,
