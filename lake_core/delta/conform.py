@@ -118,6 +118,29 @@ def conform_in(batch: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def without_voids(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without its columns, and fields of structs, that have no type; the same if it has none.
+
+    Protocol section: Primitive Types: writers leave these out.
+    """
+    if not any(pa.types.is_null(leaf) for child in schema for leaf in leaf_types(child.type)):
+        return schema
+    return pa.schema([_without_void_fields(child) for child in schema if not pa.types.is_null(child.type)])
+
+
+def _without_void_fields(child: pa.Field) -> pa.Field:
+    kind = child.type
+    if pa.types.is_struct(kind):
+        fields = [_without_void_fields(field) for field in kind if not pa.types.is_null(field.type)]
+        # A struct needs a field in Parquet, so one without any other keeps its void ones.
+        kind = pa.struct(fields or list(kind))
+    elif pa.types.is_map(kind):
+        kind = pa.map_(kind.key_field, _without_void_fields(kind.item_field))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_without_void_fields(kind.value_field))
+    return child.with_type(kind)
+
+
 def conform_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
     """Convert rows of a data file to the table's schema: missing columns null, extra ones dropped, older types widened.
 

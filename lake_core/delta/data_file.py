@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from lake_core import runtime
 from lake_core.delta import partition_value
-from lake_core.delta.conform import relabelled
+from lake_core.delta.conform import conform_out, relabelled, without_voids
 from lake_core.delta.encodings import encodings
 from lake_core.delta.file_care import BOUNDS_HOLD_IN
 from lake_core.delta.file_name import CHANGES_FOLDER, new_name
@@ -123,7 +123,7 @@ class DataFileWriter:
         )
         self._options = ParquetOptions.tolerant(metadata.configuration)
         self._materialized = {} if changes else materialized_names(metadata)
-        self._indexed = [(mapping.physical_path(path), kind) for path, kind in leaves]
+        self._indexed = [(mapping.physical_path(path), kind) for path, kind in leaves if not pa.types.is_null(kind)]
         self._held: dict[tuple[str | None, ...], list[pa.Table]] = {}
         self._bytes: dict[tuple[str | None, ...], int] = {}
         self._written: list[AddFile] = []
@@ -186,16 +186,19 @@ class DataFileWriter:
         return self._encode(rows, values).close()
 
     def _encode(self, rows: pa.Table, values: tuple[str | None, ...]) -> _OpenFile:
-        schema = self._schema_of(rows)
-        file = self._open(values, schema, without_nan(rows))
-        file.write(relabelled(rows, schema))
+        stored = self._stored(rows)
+        file = self._open(values, stored.schema, without_nan(rows))
+        file.write(stored)
         file.encode()
         return file
 
-    def _schema_of(self, rows: pa.Table) -> pa.Schema:
-        """Return the columns of a file for rows, which come last with the ids that they have."""
+    def _stored(self, rows: pa.Table) -> pa.Table:
+        """Return rows as files have them: under physical names, the ids that they have last, and no void column."""
         ids = [pa.field(name, pa.int64()) for key, name in self._materialized.items() if key in rows.column_names]
-        return pa.schema([*self._physical, *ids]) if ids else self._physical
+        schema = pa.schema([*self._physical, *ids]) if ids else self._physical
+        written = without_voids(schema)
+        rows = relabelled(rows, schema)
+        return rows if written is schema else conform_out(rows, written)
 
     def write_one(self, batches: Iterable[pa.Table], values: Mapping[str, str | None]) -> list[AddFile]:
         """Write rows of one partition to one file, however many they are. Without rows, write no file.
@@ -206,9 +209,9 @@ class DataFileWriter:
         held: list[pa.Table] = []
         held_bytes = 0
         for rows in batches:
-            schema = self._schema_of(rows)
-            file = file or self._open(tuple(values[key] for key in self._partition_keys), schema, _never_nan(schema))
-            part = relabelled(rows.drop_columns(self._left_out), schema)
+            part = self._stored(rows.drop_columns(self._left_out))
+            bounded = _never_nan(part.schema)
+            file = file or self._open(tuple(values[key] for key in self._partition_keys), part.schema, bounded)
             held.append(part)
             held_bytes += part.nbytes
             if held_bytes >= ROW_GROUP_BYTES:
