@@ -9,10 +9,10 @@ from lake_core import runtime
 from lake_core.delta.action import Metadata, Protocol
 from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping, without_mapping
 from lake_core.delta.errors import FolderNotEmpty, InvalidProperty, SchemaMismatch
-from lake_core.delta.features import upgraded
+from lake_core.delta.features import upgraded, with_versions
 from lake_core.delta.file_name import is_hidden
 from lake_core.delta.log_segment import log_exists
-from lake_core.delta.properties import check_properties, check_texts
+from lake_core.delta.properties import check_honoured, check_properties, check_texts
 from lake_core.delta.row_rules import check_rules
 from lake_core.delta.row_tracking import ENABLED, with_column_names
 from lake_core.delta.schema import PrimitiveType, StructType, check_storable, schema_from_arrow, schema_to_json
@@ -35,15 +35,13 @@ def asked_protocol(protocol: Protocol, properties: Mapping[str, str]) -> tuple[P
     InvalidProperty, UnsupportedWriterFeature.
     """
     check_texts(properties)
+    check_honoured(properties)
     reader, writer = (_version(properties, key) for key in ("delta.minReaderVersion", "delta.minWriterVersion"))
     features = [key.removeprefix(_FEATURE_PREFIX) for key in properties if key.startswith(_FEATURE_PREFIX)]
     for key, value in properties.items():
         if key.startswith(_FEATURE_PREFIX) and value not in ("supported", "enabled"):
             raise InvalidProperty(f"{key} is {value!r}, but only 'supported' is valid")
-    if protocol.writer_features is None:
-        protocol = Protocol(
-            max(protocol.min_reader_version, min(reader, 2)), max(protocol.min_writer_version, min(writer, 5))
-        )
+    protocol = with_versions(protocol, reader, writer)
     plain_properties = {
         key: value for key, value in properties.items() if key not in _VERSIONS and not key.startswith(_FEATURE_PREFIX)
     }

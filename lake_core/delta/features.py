@@ -114,9 +114,10 @@ def supported_features(protocol: Protocol) -> frozenset[str]:
     )
 
 
-def holds_partitions(protocol: Protocol) -> bool:
+def holds_partitions(protocol: Protocol, metadata: Metadata) -> bool:
     """Return whether data files hold the partition columns as well. Section: Materialize Partition Columns."""
-    return MATERIALIZED_PARTITIONS in supported_features(protocol)
+    asked = metadata.configuration.get("delta.writePartitionColumnsToParquet", "false").lower() == "true"
+    return asked or MATERIALIZED_PARTITIONS in supported_features(protocol)
 
 
 def upgraded_for(
@@ -159,6 +160,8 @@ def _used_features(metadata: Metadata) -> frozenset[str]:
             needed.add("generatedColumns")
         if "delta.invariants" in child.metadata:
             needed.add("invariants")
+        if "CURRENT_DEFAULT" in child.metadata:
+            needed.add(DEFAULTS)
     for kind in leaf_types(metadata.schema):
         if kind.name == "timestamp_ntz":
             needed.add("timestampNtz")
@@ -197,6 +200,16 @@ def upgraded(protocol: Protocol, features: Iterable[str]) -> Protocol:
     in_readers = frozenset(feature for feature in listed if feature in _READER_VERSION_OF) | (
         protocol.reader_features or frozenset()
     )
+    return Protocol(reader, 7, in_readers if reader >= 3 else None, listed)
+
+
+def with_versions(protocol: Protocol, reader: int, writer: int) -> Protocol:
+    """Return a protocol of at least these versions, with the features that it has and those that they imply."""
+    if protocol.writer_features is None and reader < 3 and writer < 7:
+        return Protocol(max(protocol.min_reader_version, reader), max(protocol.min_writer_version, writer))
+    reader = max(protocol.min_reader_version, reader)
+    listed = supported_features(protocol) | ({"columnMapping"} if reader == 2 else frozenset())
+    in_readers = frozenset(listed & _READER_VERSION_OF.keys()) | (protocol.reader_features or frozenset())
     return Protocol(reader, 7, in_readers if reader >= 3 else None, listed)
 
 
@@ -272,6 +285,7 @@ _FEATURE_OF_PROPERTY = {
     "delta.enableIcebergCompatV2": "icebergCompatV2",
     "delta.enableIcebergCompatV3": "icebergCompatV3",
     "delta.enableMaterializePartitionColumnsFeature": MATERIALIZED_PARTITIONS,
+    "delta.enableVariantShredding": "variantShredding",
 }
 
 

@@ -43,6 +43,7 @@ _FLAGS = (
     "delta.enableInCommitTimestamps",
     "delta.enableRowTracking",
     "delta.rowTrackingSuspended",
+    "delta.writePartitionColumnsToParquet",
 )
 _DEFAULT_CHECKPOINT_INTERVAL = 10
 
@@ -174,6 +175,26 @@ def check_texts(properties: Mapping[str, str]) -> None:
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidProperty(
                 f"table property {key!r} is {value!r}: names and values must be text, such as 'true' or '10'"
+            )
+
+
+_WITHOUT_EFFECT: Mapping[str, frozenset[str]] = {
+    "delta.checkpointPolicy": frozenset({"classic"}),
+    "delta.parquet.format.version": frozenset({"1.0.0"}),
+    "delta.randomizeFilePrefixes": frozenset({"false"}),
+    "delta.universalFormat.enabledFormats": frozenset({""}),
+}
+"""Properties that this writer does not carry out, each with the values that ask for what it does anyway."""
+
+
+def check_honoured(properties: Mapping[str, str]) -> None:
+    """Raise InvalidProperty for a property that is to be set and that would have no effect on what is written."""
+    for name, values in _WITHOUT_EFFECT.items():
+        text = properties.get(name)
+        if text is not None and text.lower() not in values:
+            raise InvalidProperty(
+                f"{name} is {text!r}, which this writer does not carry out: leave it out, or set it with a client that "
+                "does. Tables that have it are written on"
             )
 
 

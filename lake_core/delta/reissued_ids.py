@@ -183,7 +183,8 @@ def _written_again(files: pa.Table, after: Snapshot, given: _Given, data_root: O
     late = [any(given.changes(rows) for rows in ids.batches(index)) for index in range(len(files))]
     if not any(late):
         return files
-    writer = DataFileWriter(data_root, after.metadata, now, with_partitions=holds_partitions(after.protocol))
+    with_partitions = holds_partitions(after.protocol, after.metadata)
+    writer = DataFileWriter(data_root, after.metadata, now, with_partitions=with_partitions)
     written: list[AddFile] = []
     for index in np.flatnonzero(late).tolist():
         values = dict(files["partitionValues"][index].as_py())

@@ -156,5 +156,5 @@ def row_writer(
         row_rules(metadata, protocol),
         now,
         replace_where,
-        with_partitions=holds_partitions(protocol),
+        with_partitions=holds_partitions(protocol, metadata),
     )

@@ -384,12 +384,25 @@ def _field_from_arrow(child: pa.Field, path: str) -> StructField:
     )
 
 
+_KEPT_KEYS = (b"delta.", b"CURRENT_DEFAULT", b"__CHAR_VARCHAR_TYPE_STRING")
+"""How the keys begin that other clients write into the metadata of Arrow fields, each for itself."""
+
+
+def _metadata_value(key: str, text: str) -> Any:
+    """Return a value of field metadata. Those of identity columns are numbers or flags."""
+    return json.loads(text) if key.startswith("delta.identity.") else text
+
+
 def _metadata_from_arrow(raw: Mapping[bytes, bytes], path: str) -> dict[str, Any]:
     try:
         if ARROW_METADATA_KEY in raw:
             metadata = json.loads(raw[ARROW_METADATA_KEY])
         else:
-            metadata = {"comment": raw[b"comment"].decode()} if b"comment" in raw else {}
+            metadata = {
+                key.decode(): _metadata_value(key.decode(), value.decode())
+                for key, value in raw.items()
+                if key == b"comment" or key.startswith(_KEPT_KEYS)
+            }
     except (ValueError, RecursionError):
         metadata = None
     if not isinstance(metadata, dict):

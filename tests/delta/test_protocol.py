@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.action import Protocol
-from lake_core.delta.errors import InvalidProperty, SchemaMismatch, UnsupportedReaderFeature, UnsupportedWriterFeature
+from lake_core.delta.errors import (
+    ConstraintViolation,
+    InvalidProperty,
+    SchemaMismatch,
+    UnsupportedReaderFeature,
+    UnsupportedWriterFeature,
+)
 from lake_core.delta.features import READABLE_FEATURES, WRITABLE_FEATURES, supported_features, upgraded
 from lake_core.delta.log_segment import commit_key
 from lake_core.store import MemoryStore
@@ -112,11 +120,83 @@ def test_mapping_raises_the_reader_where_the_writer_knows_it_already() -> None:
     """Readers of version 1 look for columns by logical name and would find none."""
     for number, writer in enumerate(("5", "6")):
         table = DeltaTable.create(MemoryStore(), SCHEMA, properties={"delta.minWriterVersion": writer})
-        assert versions(table) == (1, 5)
-        if number:
-            table.set_properties({"delta.feature.identityColumns": "supported"})
+        assert versions(table) == (1, 5 + number)
         table.set_properties({"delta.columnMapping.mode": "name"})
         assert versions(table) == (2, 5 + number)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"delta.minReaderVersion": "2"}, Protocol(2, 2)),
+        ({"delta.minWriterVersion": "6"}, Protocol(1, 6)),
+        ({"delta.minWriterVersion": "7"}, Protocol(1, 7, None, frozenset({"appendOnly", "invariants"}))),
+        ({"delta.minReaderVersion": "3"}, Protocol(3, 7, frozenset(), frozenset({"appendOnly", "invariants"}))),
+        (
+            {"delta.minReaderVersion": "2", "delta.minWriterVersion": "7"},
+            Protocol(2, 7, None, frozenset({"appendOnly", "columnMapping", "invariants"})),
+        ),
+        (
+            {"delta.minReaderVersion": "3", "delta.columnMapping.mode": "name"},
+            Protocol(3, 7, frozenset({"columnMapping"}), frozenset({"appendOnly", "columnMapping", "invariants"})),
+        ),
+    ],
+)
+def test_a_table_has_the_versions_that_are_asked_for(asked: dict[str, str], expected: Protocol) -> None:
+    store = MemoryStore()
+    DeltaTable.create(store, SCHEMA, properties=asked).append(rows(0, 2))
+    assert DeltaTable.open(store).protocol == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("delta.checkpointPolicy", "v2"),
+        ("delta.parquet.format.version", "2.12.0"),
+        ("delta.randomizeFilePrefixes", "true"),
+        ("delta.universalFormat.enabledFormats", "iceberg"),
+    ],
+)
+def test_properties_without_effect_are_refused_and_those_of_others_stay(name: str, value: str) -> None:
+    store = MemoryStore()
+    with pytest.raises(InvalidProperty, match=re.escape(name)):
+        DeltaTable.create(store, SCHEMA, properties={name: value})
+    table = DeltaTable.create(store, SCHEMA)
+    with pytest.raises(InvalidProperty, match=re.escape(name)):
+        table.set_properties({name: value})
+    metadata = {"metaData": {**table.metadata.to_json(), "configuration": {name: value}}}
+    store.put(commit_key(1), json.dumps(metadata).encode())
+    table.refresh().append(rows(0, 2))
+    table.set_properties({"my.own": "1"})
+    assert table.properties[name] == value
+
+
+def test_partition_columns_are_written_where_a_property_asks_for_it(tmp_path: Path) -> None:
+    properties = {"delta.writePartitionColumnsToParquet": "true"}
+    table = DeltaTable.create(tmp_path, SCHEMA, partition_by=["p"], properties=properties)
+    table.append(rows(0, 3))
+    for file in tmp_path.rglob("part-*.parquet"):
+        assert pq.read_schema(file).names == ["id", "p", "v"]
+    assert ids(table.to_arrow()) == [0, 1, 2]
+
+
+def test_what_other_clients_say_of_arrow_fields_is_kept() -> None:
+    fields = [
+        pa.field("id", pa.int64(), metadata={"comment": "a key", "other": "x"}),
+        pa.field("a", pa.int32(), metadata={"CURRENT_DEFAULT": "42"}),
+        pa.field("c", pa.string(), metadata={"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}),
+        pa.field("g", pa.int64(), metadata={"delta.generationExpression": "id * 2"}),
+    ]
+    table = DeltaTable.create(MemoryStore(), pa.schema(fields))
+    assert "allowColumnDefaults" in supported_features(table.protocol)
+    table.append(pa.table({"id": [1], "c": ["abc"]}))
+    assert table.to_arrow().to_pylist() == [{"id": 1, "a": 42, "c": "abc", "g": 2}]
+    assert table.snapshot.metadata.schema.field("id").metadata == {"comment": "a key"}
+    with pytest.raises(ConstraintViolation):
+        table.append(pa.table({"id": [1], "c": ["too long"]}))
+    identity = {"delta.identity.start": "1", "delta.identity.step": "1", "delta.identity.allowExplicitInsert": "false"}
+    with pytest.raises(UnsupportedWriterFeature, match="identityColumns"):
+        DeltaTable.create(MemoryStore(), pa.schema([fields[0], pa.field("n", pa.int64(), metadata=identity)]))
 
 
 def test_lists_stay_lists() -> None:

@@ -92,7 +92,7 @@ def optimize(
             snapshot.metadata,
             RowRules(),
             now,
-            with_partitions=holds_partitions(snapshot.protocol),
+            with_partitions=holds_partitions(snapshot.protocol, snapshot.metadata),
         ),
     )
     large = task.chosen([bool(curve) and count > MANY_OUTPUTS for count in task.outputs])
