@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from lake_core.arrow_scalar import scalar
 from lake_core.delta.errors import ConstraintViolation, CorruptDataFile, SchemaMismatch
 from lake_core.delta.schema import DataType, arrow_type, is_zoneless, schema_from_arrow, type_from_arrow, zoneless
+from lake_core.delta.variant import STORED, is_variant, whole
 from lake_core.exact_cast import cast_exactly
 from lake_core.nested_arrays import leaf_types, map_leaves, rebased
 
@@ -118,26 +119,28 @@ def conform_in(batch: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def without_voids(schema: pa.Schema) -> pa.Schema:
-    """Return a schema without its columns, and fields of structs, that have no type; the same if it has none.
+def stored_schema(schema: pa.Schema) -> pa.Schema:
+    """Return a schema as data files have it; the same if nothing differs.
 
-    Protocol section: Primitive Types: writers leave these out.
+    They have no columns, and no fields of structs, without a type (void), and all of a variant. Protocol sections:
+    Primitive Types, Variant Data Type.
     """
-    if not any(pa.types.is_null(leaf) for child in schema for leaf in leaf_types(child.type)):
-        return schema
-    return pa.schema([_without_void_fields(child) for child in schema if not pa.types.is_null(child.type)])
+    stored = pa.schema([_stored_field(child) for child in schema if not pa.types.is_null(child.type)])
+    return schema if stored.equals(schema) else stored
 
 
-def _without_void_fields(child: pa.Field) -> pa.Field:
+def _stored_field(child: pa.Field) -> pa.Field:
     kind = child.type
-    if pa.types.is_struct(kind):
-        fields = [_without_void_fields(field) for field in kind if not pa.types.is_null(field.type)]
+    if is_variant(kind):
+        kind = STORED
+    elif pa.types.is_struct(kind):
+        fields = [_stored_field(field) for field in kind if not pa.types.is_null(field.type)]
         # A struct needs a field in Parquet, so one without any other keeps its void ones.
         kind = pa.struct(fields or list(kind))
     elif pa.types.is_map(kind):
-        kind = pa.map_(kind.key_field, _without_void_fields(kind.item_field))
+        kind = pa.map_(kind.key_field, _stored_field(kind.item_field))
     elif pa.types.is_list(kind):
-        kind = pa.list_(_without_void_fields(kind.value_field))
+        kind = pa.list_(_stored_field(kind.value_field))
     return child.with_type(kind)
 
 
@@ -289,6 +292,8 @@ def _convert(array: pa.Array, kind: pa.DataType, *, by_position: bool = False) -
         return _convert(array.dictionary_decode(), kind)
     if types.is_run_end_encoded(source):
         return _convert(pc.run_end_decode(array), kind)
+    if is_variant(kind) and types.is_struct(source):
+        return whole(array, kind)
     if types.is_struct(kind) and types.is_struct(source):
         children = []
         for index, source_index in enumerate(_matching_fields(source, kind, by_position)):

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from lake_core import runtime
 from lake_core.delta import partition_value
-from lake_core.delta.conform import conform_out, relabelled, without_voids
+from lake_core.delta.conform import conform_out, relabelled, stored_schema
 from lake_core.delta.encodings import encodings
 from lake_core.delta.file_care import BOUNDS_HOLD_IN
 from lake_core.delta.file_name import CHANGES_FOLDER, new_name
@@ -193,10 +193,10 @@ class DataFileWriter:
         return file
 
     def _stored(self, rows: pa.Table) -> pa.Table:
-        """Return rows as files have them: under physical names, the ids that they have last, and no void column."""
+        """Return rows as files have them: under physical names, and the ids that they have last."""
         ids = [pa.field(name, pa.int64()) for key, name in self._materialized.items() if key in rows.column_names]
         schema = pa.schema([*self._physical, *ids]) if ids else self._physical
-        written = without_voids(schema)
+        written = stored_schema(schema)
         rows = relabelled(rows, schema)
         return rows if written is schema else conform_out(rows, written)
 

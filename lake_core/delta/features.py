@@ -32,16 +32,8 @@ CHECKPOINT_PROTECTION = "checkpointProtection"
 ROW_TRACKING = "rowTracking"
 """The writer feature of tables whose rows have ids."""
 
-_TYPE_OF_FEATURE = {
-    "variantType": "variant",
-    "variantType-preview": "variant",
-    "variantShredding": "variant",
-    "variantShredding-preview": "variant",
-}
-"""Features of a type that is not implemented. They require nothing of a table that has no column of this type.
-
-deltalake lists them in tables that were created with deletion vectors.
-"""
+_VARIANTS = frozenset({"variantType", "variantType-preview", "variantShredding", "variantShredding-preview"})
+"""The features of tables with variants. delta-spark 4.4 lists the preview of shredding beside the final type."""
 
 READABLE_FEATURES = frozenset(
     {
@@ -52,6 +44,7 @@ READABLE_FEATURES = frozenset(
         "typeWidening-preview",
         "vacuumProtocolCheck",
         "v2Checkpoint",
+        *_VARIANTS,
     }
 )
 """Reader features that are implemented, or that require nothing of readers."""
@@ -79,6 +72,7 @@ WRITABLE_FEATURES = frozenset(
         "typeWidening-preview",
         "v2Checkpoint",
         "vacuumProtocolCheck",
+        *_VARIANTS,
     }
 )
 """Table features that writing respects.
@@ -101,6 +95,7 @@ _READER_VERSION_OF: Mapping[str, int] = {
     "typeWidening-preview": 3,
     "v2Checkpoint": 3,
     "vacuumProtocolCheck": 3,
+    **dict.fromkeys(_VARIANTS, 3),
 }
 """Features that readers must know too, with the lowest reader version that has them."""
 
@@ -165,6 +160,8 @@ def _used_features(metadata: Metadata) -> frozenset[str]:
     for kind in leaf_types(metadata.schema):
         if kind.name == "timestamp_ntz":
             needed.add("timestampNtz")
+        if kind.name == "variant":
+            needed.add("variantType")
     return frozenset(needed)
 
 
@@ -216,7 +213,6 @@ def with_versions(protocol: Protocol, reader: int, writer: int) -> Protocol:
 def check_readable(protocol: Protocol, metadata: Metadata) -> None:
     """Raise UnsupportedReaderFeature naming the first unsupported feature that reading the table would need."""
     check_protocol(protocol)
-    _check_types(protocol, metadata)
     if metadata.column_mapping.mode not in ("none", "name", "id"):
         _refuse_read(f"columnMapping mode {metadata.column_mapping.mode}")
 
@@ -230,15 +226,8 @@ def check_protocol(protocol: Protocol) -> None:
             feature=f"readerVersion={protocol.min_reader_version}",
         )
     for feature in sorted(protocol.reader_features or ()):
-        if feature not in READABLE_FEATURES and feature not in _TYPE_OF_FEATURE:
+        if feature not in READABLE_FEATURES:
             _refuse_read(feature)
-
-
-def _check_types(protocol: Protocol, metadata: Metadata) -> None:
-    for feature in sorted(protocol.reader_features or ()):
-        for child in metadata.schema.fields:
-            if any(kind.name == _TYPE_OF_FEATURE.get(feature) for kind in leaf_types(child.type)):
-                _refuse_read(feature, f" (column {child.name!r})")
 
 
 def check_writable(protocol: Protocol, metadata: Metadata, store: ObjectStore) -> None:
@@ -257,8 +246,7 @@ def check_writable(protocol: Protocol, metadata: Metadata, store: ObjectStore) -
     if protocol.min_writer_version > 7:
         _refuse_write(f"writerVersion={protocol.min_writer_version}")
     for feature in sorted(supported_features(protocol) | (protocol.reader_features or frozenset())):
-        # A column of one of these types is refused when the table is read.
-        if feature not in WRITABLE_FEATURES and feature not in _TYPE_OF_FEATURE:
+        if feature not in WRITABLE_FEATURES:
             _refuse_write(feature)
     if "identityColumns" in supported_features(protocol):
         _refuse_identity(metadata)
@@ -289,11 +277,10 @@ _FEATURE_OF_PROPERTY = {
 }
 
 
-def _refuse_read(feature: str, where: str = "") -> None:
+def _refuse_read(feature: str) -> None:
     raise UnsupportedReaderFeature(
-        f"the table uses the feature {feature!r}{where}, which this reader does not implement. Read it with another "
-        f"Delta client, or drop the {'column' if where else 'feature'} there"
-        + ("" if where else f" (ALTER TABLE … DROP FEATURE {feature})"),
+        f"the table uses the feature {feature!r}, which this reader does not implement. Read it with another Delta "
+        f"client, or drop the feature there (ALTER TABLE … DROP FEATURE {feature})",
         feature=feature,
     )
 

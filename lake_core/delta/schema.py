@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from lake_core.delta.errors import MalformedMetadata, NaiveTimestamp, SchemaMismatch, UnsupportedType
+from lake_core.delta.variant import VARIANT, is_variant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -37,6 +38,7 @@ _ARROW_OF: Mapping[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
     "void": pa.null(),
+    "variant": VARIANT,
 }
 
 _DECIMAL = re.compile(r"decimal\(\s*([0-9]{1,9})\s*,\s*(-?[0-9]{1,9})\s*\)")
@@ -52,7 +54,7 @@ class PrimitiveType:
     def to_arrow(self, path: str = "") -> pa.DataType:
         """Return the Arrow type; `path` names the column in errors.
 
-        Raises UnsupportedType for a type without an Arrow form, such as `variant`.
+        Raises UnsupportedType for a type without an Arrow form.
         """
         if self.name in _ARROW_OF:
             return _ARROW_OF[self.name]
@@ -448,6 +450,8 @@ def type_from_arrow(data_type: pa.DataType, path: str) -> DataType:
     types = pa.types
     if types.is_dictionary(data_type) or types.is_run_end_encoded(data_type):
         return type_from_arrow(data_type.value_type, path)
+    if is_variant(data_type):
+        return PrimitiveType("variant")
     if types.is_struct(data_type):
         return StructType(tuple(_field_from_arrow(child, f"{path}.{child.name}") for child in data_type))
     if types.is_map(data_type):

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.errors import InvalidProperty
+from lake_core.delta.variant import is_variant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -171,7 +172,7 @@ def leaf_columns(fields: Sequence[pa.Field], path: tuple[str, ...] = ()) -> list
     """Return the columns that are not structs, at any depth of structs, with their types."""
     leaves: list[Leaf] = []
     for child in fields:
-        if pa.types.is_struct(child.type):
+        if pa.types.is_struct(child.type) and not is_variant(child.type):
             leaves += leaf_columns(list(child.type), (*path, child.name))
         else:
             leaves.append(((*path, child.name), child.type))

@@ -18,23 +18,15 @@ from lake_core.delta.errors import (
     ChangeDataFeedDisabled,
     DataFileMissing,
     DeltaError,
-    UnsupportedReaderFeature,
     UnsupportedWriterFeature,
 )
 
 ROOT = Path(__file__).parents[3] / "shared" / "cases" / "delta"
 NAMES = sorted(path.name.removesuffix(".expected.json") for path in ROOT.glob("*.expected.json"))
 
-REFUSED: dict[str, str] = {
-    "kerneljava-spark-shredded-variant-preview-delta": "variantShredding-preview",
-    "kerneljava-spark-variant-stable-feature-checkpoint": "variantType",
-    "rs-spark-variant-stable-feature-checkpoint": "variantType",
-    "golden-spark-variant-checkpoint": "variantType-preview",
-    "krs-unshredded-variant": "variantType-preview",
-}
-"""Tables that need what this reader does not implement, with the feature that the error must name."""
-
 WITHOUT_DATA = {
+    "kerneljava-spark-variant-stable-feature-checkpoint",
+    "rs-spark-variant-stable-feature-checkpoint",
     "krs-app-txn-with-last-updated",
     "rs-checkpoints",
     "rs-errlog-a",
@@ -73,13 +65,12 @@ def _rowhash() -> Any:
     return rowhash
 
 
-READABLE = [name for name in NAMES if name not in REFUSED and "error" not in _expected(name)]
+READABLE = [name for name in NAMES if "error" not in _expected(name)]
 ERRORS = [name for name in NAMES if "error" in _expected(name)]
 
 
 def test_the_collection_is_complete(cases: Path) -> None:
-    assert set(REFUSED) <= set(NAMES)
-    assert (len(NAMES), len(READABLE), len(ERRORS), len(REFUSED)) == (146, 121, 20, 5)
+    assert (len(NAMES), len(READABLE), len(ERRORS)) == (146, 126, 20)
 
 
 def test_every_plain_table_is_read(cases: Path) -> None:
@@ -90,7 +81,6 @@ def test_every_plain_table_is_read(cases: Path) -> None:
         if protocol.get("minReaderVersion") == 1 and protocol.get("minWriterVersion", 9) <= 2:
             plain.append(name)
     assert len(plain) >= 71
-    assert not set(plain) & set(REFUSED)
 
 
 @pytest.mark.parametrize("name", READABLE)
@@ -206,14 +196,6 @@ def test_is_refused_for_the_reason_given(cases: Path, name: str) -> None:
     with pytest.raises(DeltaError) as caught:
         DeltaTable.open(str(ROOT / name))
     assert type(caught.value).__name__ in _expected(name)["error"]
-
-
-@pytest.mark.parametrize("name", sorted(REFUSED))
-def test_is_refused_by_feature(cases: Path, name: str) -> None:
-    with pytest.raises(UnsupportedReaderFeature) as caught:
-        DeltaTable.open(str(ROOT / name)).files(["path"])
-    assert caught.value.feature == REFUSED[name]
-    assert REFUSED[name] in str(caught.value)
 
 
 @pytest.mark.parametrize("name", [name for name in READABLE if "write_error" in _expected(name)])
