@@ -27,6 +27,7 @@ from lake_core.delta.errors import (
 )
 from lake_core.delta.features import supported_features
 from lake_core.delta.file_key import file_key
+from lake_core.delta.identity import without_marks
 from lake_core.delta.numpy_arrays import mask
 from lake_core.delta.set_transaction import is_expired, recorded_version
 from lake_core.delta.skipping import skip
@@ -153,13 +154,13 @@ def _harmless(before: Metadata, after: Metadata) -> bool:
     def rest(configuration: Mapping[str, str]) -> dict[str, str]:
         return {key: value for key, value in configuration.items() if not key.startswith(_HARMLESS)}
 
-    same = (before.id, before.schema_string, before.partition_columns) == (
-        after.id,
-        after.schema_string,
-        after.partition_columns,
-    )
-    changed = before.configuration != after.configuration
-    return same and changed and rest(before.configuration) == rest(after.configuration)
+    if (before.id, before.partition_columns) != (after.id, after.partition_columns):
+        return False
+    # Numbers given to new rows are recorded in the schema.
+    if before.schema_string != after.schema_string and without_marks(before.schema) != without_marks(after.schema):
+        return False
+    changed = before.configuration != after.configuration or before.schema_string != after.schema_string
+    return changed and rest(before.configuration) == rest(after.configuration)
 
 
 def check_unseen(footprint: Footprint, base: Snapshot, newest: Snapshot, now: int) -> bool:

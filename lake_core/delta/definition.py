@@ -11,6 +11,7 @@ from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping, without_
 from lake_core.delta.errors import FolderNotEmpty, InvalidProperty, SchemaMismatch
 from lake_core.delta.features import upgraded, with_versions
 from lake_core.delta.file_name import is_hidden
+from lake_core.delta.identity import identity_columns, without_marks
 from lake_core.delta.log_segment import log_exists
 from lake_core.delta.properties import check_honoured, check_properties, check_texts
 from lake_core.delta.row_rules import check_rules
@@ -66,8 +67,8 @@ def new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Map
     """
     if isinstance(partition_by, str):
         raise SchemaMismatch(f"partition_by must be a list of columns: [{partition_by!r}]")
-    # The schema may come from another table, whose physical names do not apply here.
-    struct = without_mapping(schema_from_arrow(schema))
+    # The schema may come from another table, whose physical names and numbers do not apply here.
+    struct = without_marks(without_mapping(schema_from_arrow(schema)))
     if not struct.fields:
         raise SchemaMismatch("the schema has no columns, but a table needs at least one")
     check_storable(struct)
@@ -86,6 +87,7 @@ def new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Map
         created_time=now,
     )
     check_rules(metadata)
+    identity_columns(metadata)
     return metadata
 
 

@@ -29,6 +29,8 @@ MATERIALIZED_PARTITIONS = "materializePartitionColumns"
 CHECKPOINT_PROTECTION = "checkpointProtection"
 """The writer feature of tables of which a feature was dropped, whose older versions need it."""
 
+IDENTITY = "identityColumns"
+"""The writer feature of tables that give numbers to new rows."""
 ROW_TRACKING = "rowTracking"
 """The writer feature of tables whose rows have ids."""
 
@@ -61,7 +63,7 @@ WRITABLE_FEATURES = frozenset(
         "deletionVectors",
         "domainMetadata",
         "generatedColumns",
-        "identityColumns",
+        IDENTITY,
         "inCommitTimestamp",
         "invariants",
         MANAGED,
@@ -77,7 +79,7 @@ WRITABLE_FEATURES = frozenset(
 )
 """Table features that writing respects.
 
-Version 2 checkpoints are never written, which their feature allows. A table that has identity columns is refused.
+Version 2 checkpoints are never written, which their feature allows.
 """
 
 _OF_WRITER_VERSION: tuple[tuple[int, frozenset[str]], ...] = (
@@ -85,7 +87,7 @@ _OF_WRITER_VERSION: tuple[tuple[int, frozenset[str]], ...] = (
     (3, frozenset({"checkConstraints"})),
     (4, frozenset({"changeDataFeed", "generatedColumns"})),
     (5, frozenset({"columnMapping"})),
-    (6, frozenset({"identityColumns"})),
+    (6, frozenset({IDENTITY})),
 )
 _READER_VERSION_OF: Mapping[str, int] = {
     "columnMapping": 2,
@@ -126,7 +128,6 @@ def upgraded_for(
     UnsupportedWriterFeature; UnsupportedType for timestamps without a zone in a table that does not enable them,
     because older readers could no longer read it.
     """
-    _refuse_identity(after)
     used = _used_features(after) - (frozenset() if before is None else _used_features(before))
     if "timestampNtz" in used - supported_features(protocol):
         raise zoneless(
@@ -157,18 +158,14 @@ def _used_features(metadata: Metadata) -> frozenset[str]:
             needed.add("invariants")
         if "CURRENT_DEFAULT" in child.metadata:
             needed.add(DEFAULTS)
+        if "delta.identity.start" in child.metadata:
+            needed.add(IDENTITY)
     for kind in leaf_types(metadata.schema):
         if kind.name == "timestamp_ntz":
             needed.add("timestampNtz")
         if kind.name == "variant":
             needed.add("variantType")
     return frozenset(needed)
-
-
-def _refuse_identity(metadata: Metadata) -> None:
-    for child in walk(metadata.schema):
-        if "delta.identity.start" in child.metadata:
-            _refuse_write("identityColumns", f" (column {child.name!r})")
 
 
 def upgraded(protocol: Protocol, features: Iterable[str]) -> Protocol:
@@ -248,8 +245,6 @@ def check_writable(protocol: Protocol, metadata: Metadata, store: ObjectStore) -
     for feature in sorted(supported_features(protocol) | (protocol.reader_features or frozenset())):
         if feature not in WRITABLE_FEATURES:
             _refuse_write(feature)
-    if "identityColumns" in supported_features(protocol):
-        _refuse_identity(metadata)
 
 
 def is_active(feature: str, protocol: Protocol, metadata: Metadata) -> bool:
@@ -285,9 +280,9 @@ def _refuse_read(feature: str) -> None:
     )
 
 
-def _refuse_write(feature: str, where: str = "") -> None:
+def _refuse_write(feature: str) -> None:
     raise UnsupportedWriterFeature(
-        f"the table uses the feature {feature!r}{where}, which this writer does not implement, so a "
+        f"the table uses the feature {feature!r}, which this writer does not implement, so a "
         "write could break the table for other clients. "
         "Write it with another Delta client, or write to a new table",
         feature=feature,

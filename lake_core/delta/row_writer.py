@@ -5,7 +5,7 @@ All rows are written this way, in the driver and in Spark's executors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from lake_core.delta.conform import check_fits, check_nulls, conform_in, null_pa
 from lake_core.delta.data_file import TARGET_BYTES, AddFile, DataFileWriter, change_rows
 from lake_core.delta.errors import RowsOutsidePredicate
 from lake_core.delta.features import holds_partitions
+from lake_core.delta.identity import IdentityValues, identity_values
 from lake_core.delta.row_rules import RowRules, row_rules
 from lake_core.delta.schema import check_storable
 from lake_core.delta.statistics import leaf_values
@@ -94,15 +95,32 @@ class RowWriter:
     """Whether data files hold the partition columns as well (`materializePartitionColumns`)."""
     log_inserts: bool = False
     """Whether the rows are written into change data files too, as inserts."""
+    identity: IdentityValues = field(default_factory=lambda: IdentityValues(()))
+    """What gives new rows their numbers."""
 
     def check_fits(self, data: pa.Schema) -> None:
         """Raise SchemaMismatch or UnsupportedType unless rows of this schema can be written without loss."""
-        check_fits(data, self.metadata.arrow_schema, self.rules.optional)
+        check_fits(data, self.metadata.arrow_schema, self.optional)
 
-    def prepare(self, rows: pa.Table) -> pa.Table:
-        """Return rows in the table's schema, with generated columns, after checking all of its rules."""
+    @property
+    def optional(self) -> frozenset[str]:
+        """Return the columns that rows may lack even if they are NOT NULL."""
+        return self.rules.optional | self.identity.names
+
+    @property
+    def final_metadata(self) -> Metadata:
+        """Return the metadata that the table has after the rows that were written."""
+        return self.identity.recorded(self.metadata)
+
+    def prepare(self, rows: pa.Table, *, new: bool = True) -> pa.Table:
+        """Return rows in the table's schema, with generated columns, after checking all of its rules.
+
+        Rows that are not `new` keep the numbers that the table gave them.
+        """
         schema = self.metadata.arrow_schema
         complete = self.rules.complete(conform_in(rows, schema), rows.column_names)
+        if new and self.identity.names:
+            complete = self.identity.filled(complete, rows.column_names)
         complete = null_partitions(complete, schema, self.metadata.partition_columns)
         check_nulls(complete, schema)
         self.rules.check(complete, rows.column_names)
@@ -157,4 +175,5 @@ def row_writer(
         now,
         replace_where,
         with_partitions=holds_partitions(protocol, metadata),
+        identity=identity_values(metadata, protocol),
     )

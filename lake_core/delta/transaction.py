@@ -32,6 +32,7 @@ from lake_core.delta.errors import (
 )
 from lake_core.delta.features import check_writable, is_active, upgraded_for
 from lake_core.delta.file_key import identity
+from lake_core.delta.identity import with_highest_marks, without_marks
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.numpy_arrays import empty_table
 from lake_core.delta.read_set import READS_FIELD, read_set_texts
@@ -106,8 +107,23 @@ class Operation:
     @property
     def is_blind_append(self) -> bool:
         """Return whether it only adds files and read nothing, so no other append conflicts with it."""
-        only_adds = not self.removes and self.metadata is None and self.protocol is None and self.restored is None
+        defines = (self.metadata is not None and not self.gives_numbers) or self.protocol is not None
+        only_adds = not self.removes and not defines and self.restored is None
         return self.reads is Reads.NOTHING and not self.read_files and only_adds
+
+    @property
+    def gives_numbers(self) -> bool:
+        """Return whether all that changes of the table's definition are the numbers that identity columns gave."""
+        if (
+            self.metadata is None
+            or self.base is None
+            or self.metadata.schema_string == self.base.metadata.schema_string
+        ):
+            return False
+        before = replace(self.base.metadata, schema=self.metadata.schema, schema_string=self.metadata.schema_string)
+        return before == self.metadata and without_marks(self.metadata.schema) == without_marks(
+            self.base.metadata.schema
+        )
 
     def defining(self, metadata: Metadata, protocol: Protocol | None = None) -> Operation:
         """Return the operation with a change of the table's definition, limited to what differs from the base's.
@@ -118,7 +134,7 @@ class Operation:
         base = self.planned_on
         if metadata.id == base.metadata.id or metadata.column_mapping.mode != "none":
             configuration = with_highest_id(metadata.configuration, base.metadata.configuration)
-            metadata = replace(metadata, configuration=configuration)
+            metadata = with_highest_marks(replace(metadata, configuration=configuration), base.metadata)
         check_clustering(metadata, self.domains or base.domains)
         lowest = upgraded_for(base.protocol, base.metadata, metadata) if protocol is None else protocol
         return replace(
@@ -378,18 +394,20 @@ def commit_info(
         "operationMetrics": {name: str(value) for name, value in operation.metrics.items()},
         "engineInfo": ENGINE,
         "txnId": commit_id,
-        **_tracking_tags(operation, metadata, protocol),
+        **_tags(operation, metadata, protocol),
         **({READS_FIELD: read_set_texts([operation.reads])} if store.versioned else {}),
     }
 
 
-def _tracking_tags(operation: Operation, metadata: Metadata, protocol: Protocol) -> dict[str, Any]:
-    """Return what commitInfo says of rows that moved: whether they have kept their ids."""
-    if not materialized_columns(protocol, metadata):
-        return {}
-    base = operation.base
-    kept = base is None or bool(materialized_columns(base.protocol, base.metadata))
-    return {"tags": {"delta.rowTracking.preserved": str(kept).lower()}}
+def _tags(operation: Operation, metadata: Metadata, protocol: Protocol) -> dict[str, Any]:
+    """Return what commitInfo says of a commit: whether moved rows keep their ids, and whether new ones got numbers."""
+    base, tags = operation.base, {}
+    if materialized_columns(protocol, metadata):
+        kept = base is None or bool(materialized_columns(base.protocol, base.metadata))
+        tags["delta.rowTracking.preserved"] = str(kept).lower()
+    if operation.gives_numbers:
+        tags["delta.identity.schemaUpdate"] = "true"
+    return {"tags": tags} if tags else {}
 
 
 def last_in_commit_timestamp(snapshot: Snapshot) -> int:

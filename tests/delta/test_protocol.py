@@ -193,9 +193,6 @@ def test_what_other_clients_say_of_arrow_fields_is_kept() -> None:
     assert table.snapshot.metadata.schema.field("id").metadata == {"comment": "a key"}
     with pytest.raises(ConstraintViolation):
         table.append(pa.table({"id": [1], "c": ["too long"]}))
-    identity = {"delta.identity.start": "1", "delta.identity.step": "1", "delta.identity.allowExplicitInsert": "false"}
-    with pytest.raises(UnsupportedWriterFeature, match="identityColumns"):
-        DeltaTable.create(MemoryStore(), pa.schema([fields[0], pa.field("n", pa.int64(), metadata=identity)]))
 
 
 def test_lists_stay_lists() -> None:
@@ -251,24 +248,11 @@ def test_features_that_are_not_implemented_are_refused_by_name(store: MemoryStor
     assert [meta.key for meta in store.list()] == before
 
 
-@pytest.mark.parametrize(("writer", "features"), [(8, []), (7, ["identityColumns"])])
-def test_newer_versions_and_identity_columns_are_refused(store: MemoryStore, writer: int, features: list[str]) -> None:
-    field = pa.field(
-        "id", pa.int64(), metadata={b"SPARK::metadata::json": b'{"delta.identity.start": 1, "delta.identity.step": 1}'}
-    )
-    with pytest.raises(UnsupportedWriterFeature, match="identityColumns"):
-        DeltaTable.create(MemoryStore(), pa.schema([field]))
+def test_newer_writer_versions_are_refused(store: MemoryStore) -> None:
     table = DeltaTable.create(store, SCHEMA)
-    body = json.loads(table.metadata.schema_string)
-    body["fields"][0]["metadata"] = {
-        "delta.identity.start": 1,
-        "delta.identity.step": 1,
-        "delta.identity.allowExplicitInsert": False,
-    }
-    protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": writer} | {"writerFeatures": features}
-    lines = [{"protocol": protocol}, {"metaData": {**table.metadata.to_json(), "schemaString": json.dumps(body)}}]
-    store.put(commit_key(1), "\n".join(map(json.dumps, lines)).encode())
-    with pytest.raises(UnsupportedWriterFeature, match="identityColumns" if features else "writerVersion=8"):
+    protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 8, "writerFeatures": []}}
+    store.put(commit_key(1), json.dumps(protocol).encode())
+    with pytest.raises(UnsupportedWriterFeature, match="writerVersion=8"):
         table.refresh().append(rows(0, 1))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lake_core.delta import DeltaTable
+from lake_core.delta import DeltaTable, variant
 from lake_core.delta.errors import ConstraintViolation
 from tests.delta.tables import SCHEMA, ids, rows
 from tests.processes import CONTEXT
@@ -342,6 +342,71 @@ def test_rows_keep_their_ids_with_both(delta_spark: DeltaSpark, tmp_path: Path, 
     }
     assert {key: id for key, id in after.items() if key < 20} == {key: before[key] for key in after if key < 20}
     assert len(set(after.values())) == len(after) == 18
+
+
+@pytest.mark.parametrize("creator", ["here", "there"])
+def test_both_give_numbers_to_new_rows(delta_spark: DeltaSpark, tmp_path: Path, creator: str) -> None:
+    url = str(tmp_path)
+    if creator == "here":
+        identity = {
+            "delta.identity.start": "10",
+            "delta.identity.step": "-2",
+            "delta.identity.allowExplicitInsert": "false",
+        }
+        field = pa.field("n", pa.int64(), metadata=identity)
+        DeltaTable.create(url, pa.schema([field, ("v", pa.string())]), properties={"delta.minWriterVersion": "7"})
+    else:
+        delta_spark.sql(
+            f"CREATE TABLE delta.`{url}` (n BIGINT GENERATED ALWAYS AS IDENTITY (START WITH 10 INCREMENT BY -2), "
+            "v STRING) USING delta"
+        )
+    table = DeltaTable.open(url)
+    table.append(pa.table({"v": ["a", "b"]}))
+    delta_spark.sql(f"INSERT INTO delta.`{url}` (v) VALUES ('c'), ('d')")
+    table.refresh().append(pa.table({"v": ["e"]}))
+    merge = table.merge(pa.table({"v": ["a", "f"]}), "t.v = s.v").when_not_matched_insert("*")
+    merge.when_matched_delete().execute()
+    delta_spark.sql(f"INSERT INTO delta.`{url}` (v) VALUES ('g')")
+    rows_of_both = delta_spark.rows(url)
+    assert rows_of_both == _ours(table.refresh())
+    numbers = table.to_arrow()["n"].to_pylist()
+    assert len(set(numbers)) == len(numbers) == 6
+    assert all(number <= 10 and number % 2 == 0 for number in numbers)
+
+
+def test_variants_of_both(delta_spark: DeltaSpark, tmp_path: Path) -> None:
+    url = str(tmp_path)
+    schema = pa.schema([("id", pa.int64()), pa.field("v", variant.VARIANT), ("l", pa.list_(variant.VARIANT))])
+    table = DeltaTable.create(url, schema, properties={"delta.enableDeletionVectors": "true"})
+    texts = [
+        '{"a":1,"b":[1,2.5,null,true,"x"]}',
+        "null",
+        None,
+        '"' + "y" * 100 + '"',
+        "12345678901234567890123",
+        "1e300",
+        "{}",
+    ]
+    lists = [variant.from_json(["1", '"t"']).to_pylist(), [], None, *[None] * (len(texts) - 3)]
+    table.append(
+        pa.table(
+            {"id": list(range(len(texts))), "v": variant.from_json(texts), "l": pa.array(lists, schema.field("l").type)}
+        )
+    )
+    delta_spark.sql(f"INSERT INTO delta.`{url}` SELECT 100, parse_json('[7, {{}}]'), array(parse_json('false'))")
+    table.refresh().update({"id": "id + 1000"}, "id = 0")
+    delta_spark.sql(f"UPDATE delta.`{url}` SET v = parse_json('[]') WHERE id = 1")
+    delta_spark.sql(f"OPTIMIZE delta.`{url}`")
+    table.refresh().optimize()
+    found = {row["id"]: row["j"] for row in delta_spark.sql(f"SELECT id, to_json(v) j FROM delta.`{url}`")}
+    ours = table.refresh().to_arrow()
+    assert found == dict(zip(ours["id"].to_pylist(), variant.to_json(ours["v"]).to_pylist(), strict=True)) | {
+        5: found[5]
+    }
+    assert json.loads(found[5]) == 1e300
+    assert found[1000] == texts[0]
+    elements = delta_spark.sql(f"SELECT variant_get(l[1], '$', 'string') t FROM delta.`{url}` WHERE id = 1000")
+    assert elements == [{"t": "t"}]
 
 
 def test_it_reads_and_continues_long_vectors(delta_spark: DeltaSpark, tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.errors import SchemaMismatch
+from lake_core.delta.identity import identity_columns
 from lake_core.delta.schema import is_zoneless, resolve, zoneless
 from lake_core.expression import (
     EvaluationFailed,
@@ -19,6 +21,9 @@ from lake_core.expression import (
     parse_expression,
     store_assign,
 )
+
+if TYPE_CHECKING:
+    from lake_core.delta.action import Metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,16 @@ class Assignment:
             return store_assign(value, kind, fill=self.fill, exact=self.exact)
         except EvaluationFailed as error:
             raise EvaluationFailed(f"column {'.'.join(self.target)!r}: {error}") from None
+
+
+def check_not_identity(assignments: Sequence[Assignment], metadata: Metadata) -> None:
+    """Raise SchemaMismatch for an assignment to a column whose numbers the table gives to new rows."""
+    names = {column.name for column in identity_columns(metadata)}
+    for assignment in assignments:
+        if assignment.target[0] in names:
+            raise SchemaMismatch(
+                f"column {assignment.target[0]!r} is an identity column, whose numbers do not change: leave it out"
+            )
 
 
 def parse_assignments(

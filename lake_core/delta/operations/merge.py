@@ -21,6 +21,7 @@ from lake_core.delta.errors import InvalidMerge, MultipleSourceRows, SchemaMisma
 from lake_core.delta.features import upgraded_for
 from lake_core.delta.fit import fit_rows
 from lake_core.delta.numpy_arrays import integers, mask
+from lake_core.delta.operations.assignment import check_not_identity
 from lake_core.delta.operations.marking import Replaced, mark, marks_rows
 from lake_core.delta.operations.merge_clause import (
     Clause,
@@ -202,21 +203,23 @@ def plan_merge(snapshot: Snapshot, source: pa.Schema, text: MergeText, now: int)
     def clauses(texts: Sequence[ClauseText], scope: pa.Schema) -> tuple[Clause, ...]:
         plain = [with_plain_targets(clause, text.target, table) for clause in texts]
         return tuple(
-            parse_clause(clause, table, scope, aliases, writer.rules.optional, now, evolve=text.evolve)
-            for clause in plain
+            parse_clause(clause, table, scope, aliases, writer.optional, now, evolve=text.evolve) for clause in plain
         )
 
     on = parse_predicate(text.on, both, relations=True, now=now)
+    parsed = Clauses(
+        clauses(text.matched, both),
+        clauses(text.not_matched, pa.schema([source_scope])),
+        clauses(text.not_matched_by_source, pa.schema([target_scope])),
+    )
+    for clause in (*parsed.matched, *parsed.not_matched_by_source):
+        check_not_identity(clause.assignments, metadata)
     return MergePlan(
         snapshot,
         source,
         aliases,
         take_apart(on, text.target, text.source),
-        Clauses(
-            clauses(text.matched, both),
-            clauses(text.not_matched, pa.schema([source_scope])),
-            clauses(text.not_matched_by_source, pa.schema([target_scope])),
-        ),
+        parsed,
         writer,
         logs_changes(snapshot),
         _parameters(text),
@@ -402,7 +405,7 @@ def finish_merge(
         reads=reads,
         read_files=scan.files,
     )
-    return operation.defining(plan.writer.metadata)
+    return operation.defining(plan.writer.final_metadata)
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ def updated(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table, 
     """Return rows after their assignments, checked by the table's rules. Other generated columns are recomputed."""
     targets = {assignment.target[0] for assignment in assignments}
     follow = [name for name in writer.rules.computed if name not in targets]
-    return writer.prepare(assign(rows, assignments, scope).drop_columns(follow))
+    return writer.prepare(assign(rows, assignments, scope).drop_columns(follow), new=False)
 
 
 def overlaid(rows: pa.Table, hits: npt.NDArray[np.bool_], new: pa.Table) -> pa.Table:

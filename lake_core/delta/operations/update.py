@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lake_core.delta.operations.assignment import parse_assignments
+from lake_core.delta.operations.assignment import check_not_identity, parse_assignments
 from lake_core.delta.operations.marking import marks_rows
 from lake_core.delta.operations.rewrite import check_not_append_only, rewrite, row_operation
 from lake_core.delta.row_writer import row_writer
@@ -38,6 +38,7 @@ def update(
     by_vectors = marks_rows(snapshot, deletion_vectors)
     schema = snapshot.metadata.arrow_schema
     assignments = parse_assignments(changes, schema, schema, now)
+    check_not_identity(assignments, snapshot.metadata)
     scan = plan_scan(snapshot, None, parse_predicate("TRUE" if where is None else where, schema, now=now))
     writer = row_writer(snapshot.data_root, snapshot.metadata, snapshot.protocol, now)
     replaced, rewritten = rewrite(scan, writer, assignments, run, by_vectors=by_vectors)

@@ -50,7 +50,7 @@ class Write:
         rows, size = sum(add.rows for add in adds), sum(add.size for add in adds)
         metrics = {"numFiles": len(adds), "numOutputRows": rows, "numOutputBytes": size}
         plain = Operation("WRITE", self.parameters, self.snapshot, metrics, adds=list(adds)).defining(
-            self.writer.metadata
+            self.writer.final_metadata
         )
         match self.replaces:
             case "nothing":

@@ -1,0 +1,171 @@
+"""Identity columns: whole numbers that the table gives to new rows, each once.
+
+The numbers are taken while rows are written, from the highest one that the table's schema records. The commit records
+the new highest one in a metaData action, so of two writers at the same time one must write again.
+Protocol section: Identity Columns.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lake_core.delta.errors import ConstraintViolation, MalformedMetadata, UnsupportedWriterFeature
+from lake_core.delta.features import IDENTITY, supported_features
+from lake_core.delta.numpy_arrays import integers
+from lake_core.delta.schema import PrimitiveType, StructField, StructType, edited_fields, schema_to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lake_core.delta.action import Metadata, Protocol
+
+_START: Final = "delta.identity.start"
+_STEP: Final = "delta.identity.step"
+_EXPLICIT: Final = "delta.identity.allowExplicitInsert"
+HIGH_WATER_MARK: Final = "delta.identity.highWaterMark"
+_LIMITS = np.iinfo(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityColumn:
+    """A column whose numbers the table gives."""
+
+    name: str
+    start: int
+    step: int
+    takes_values: bool
+    """Whether rows may have numbers of their own (BY DEFAULT instead of ALWAYS)."""
+    mark: int | None
+    """The last number given; None if none was."""
+
+    @property
+    def next(self) -> int:
+        """Return the next number."""
+        return self.start if self.mark is None else self.mark + self.step
+
+
+def identity_columns(metadata: Metadata) -> tuple[IdentityColumn, ...]:
+    """Return the identity columns of a schema. Raises MalformedMetadata."""
+    return tuple(_identity_column(child) for child in metadata.schema.fields if _START in child.metadata)
+
+
+def _identity_column(child: StructField) -> IdentityColumn:
+    start, step, mark = (child.metadata.get(key) for key in (_START, _STEP, HIGH_WATER_MARK))
+    takes_values = child.metadata.get(_EXPLICIT)
+    if (
+        type(start) is not int
+        or type(step) is not int
+        or not step
+        or not isinstance(takes_values, bool)
+        or not (mark is None or type(mark) is int)
+        or child.type != PrimitiveType("long")
+    ):
+        raise MalformedMetadata(
+            f"column {child.name!r} is an identity column, but has no whole numbers as its start and step, or no type "
+            "for them: it must be a long, with a step that is not 0"
+        )
+    return IdentityColumn(child.name, start, step, takes_values, mark)
+
+
+class IdentityValues:
+    """Gives the numbers of a write. Its threads share it. Executors of Spark cannot, so they are refused."""
+
+    def __init__(self, columns: Iterable[IdentityColumn], *, is_shared: bool = True) -> None:
+        self._columns = {column.name: column for column in columns}
+        self._is_shared = is_shared
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unshared, (tuple(self._columns.values()),)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Return the names of the identity columns."""
+        return frozenset(self._columns)
+
+    def filled(self, rows: pa.Table, supplied: Iterable[str]) -> pa.Table:
+        """Return new rows in the table's schema with numbers in the identity columns that are not `supplied`.
+
+        Raises ConstraintViolation for numbers in a column that takes none, and where no number is left;
+        UnsupportedWriterFeature in an executor of Spark.
+        """
+        folded = {name.lower() for name in supplied}
+        for name, column in self._columns.items():
+            if name.lower() not in folded:
+                place = rows.column_names.index(name)
+                rows = rows.set_column(place, rows.schema.field(place), self._taken(name, rows.num_rows))
+            elif not column.takes_values:
+                raise ConstraintViolation(
+                    f"column {name!r} gets its numbers from the table (GENERATED ALWAYS AS IDENTITY): leave it out of "
+                    "the rows"
+                )
+        return rows
+
+    def _taken(self, name: str, count: int) -> pa.ChunkedArray:
+        if not self._is_shared:
+            raise UnsupportedWriterFeature(
+                f"column {name!r} gets its numbers from the table, which executors of Spark cannot give without giving "
+                "one twice: write these rows in one process, with DeltaTable, or give them numbers",
+                feature=IDENTITY,
+            )
+        with self._lock:
+            column = self._columns[name]
+            last = column.next + column.step * (count - 1)
+            if count and not _LIMITS.min <= last <= _LIMITS.max:
+                raise ConstraintViolation(f"column {name!r} has no number left for {count} rows after {column.mark}")
+            if count:
+                self._columns[name] = replace(column, mark=last)
+        return pa.chunked_array([integers(column.next + column.step * np.arange(count, dtype=np.int64))])
+
+    def recorded(self, metadata: Metadata) -> Metadata:
+        """Return metadata whose schema records the last number of each column."""
+        return _with_marks(metadata, {name: column.mark for name, column in self._columns.items()})
+
+
+def with_highest_marks(metadata: Metadata, before: Metadata) -> Metadata:
+    """Return a table's new definition with the last number that each column ever gave: none is given twice."""
+    if not any(_START in child.metadata for child in metadata.schema.fields):
+        return metadata
+    earlier = {column.name: column for column in identity_columns(before)}
+    marks: dict[str, int | None] = {}
+    for column in identity_columns(metadata):
+        old = earlier.get(column.name)
+        given = [mark for mark in (column.mark, None if old is None else old.mark) if mark is not None]
+        marks[column.name] = (max if column.step > 0 else min)(given, default=None)
+    return _with_marks(metadata, marks)
+
+
+def _with_marks(metadata: Metadata, marks: Mapping[str, int | None]) -> Metadata:
+    fields = tuple(
+        replace(child, metadata={**child.metadata, HIGH_WATER_MARK: marks[child.name]})
+        if marks.get(child.name) not in (None, child.metadata.get(HIGH_WATER_MARK))
+        else child
+        for child in metadata.schema.fields
+    )
+    schema = StructType(fields)
+    if schema == metadata.schema:
+        return metadata
+    return replace(metadata, schema=schema, schema_string=schema_to_json(schema))
+
+
+def _unshared(columns: tuple[IdentityColumn, ...]) -> IdentityValues:
+    return IdentityValues(columns, is_shared=False)
+
+
+def identity_values(metadata: Metadata, protocol: Protocol) -> IdentityValues:
+    """Return what gives the numbers of a write, if the table's protocol has identity columns."""
+    return IdentityValues(identity_columns(metadata) if IDENTITY in supported_features(protocol) else ())
+
+
+def without_marks(schema: StructType) -> StructType:
+    """Return a schema without what the numbers given change in it."""
+    return edited_fields(schema, lambda child: replace(child, metadata=_unmarked(child.metadata)))
+
+
+def _unmarked(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in metadata.items() if key != HIGH_WATER_MARK}
