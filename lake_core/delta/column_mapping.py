@@ -18,13 +18,15 @@ from lake_core.delta.errors import MalformedMetadata, SchemaMismatch
 from lake_core.delta.schema import ArrayType, DataType, MapType, StructField, StructType, edited_fields, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 MODE_PROPERTY = "delta.columnMapping.mode"
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 ID = "delta.columnMapping.id"
 _PREFIX = "delta.columnMapping."
 _MAX_ID = "delta.columnMapping.maxColumnId"
+_NESTED_IDS = "delta.columnMapping.nested.ids"
+"""The field ids of what has no name of its own: elements of arrays, keys and values of maps."""
 _FIELD_ID = b"PARQUET:field_id"
 
 
@@ -78,16 +80,24 @@ class ColumnMapping:
 
     def _file_field(self, child: StructField) -> pa.Field:
         ids = {_FIELD_ID: str(child.metadata[ID])} if self.mode != "none" and ID in child.metadata else None
-        return pa.field(child.name, self._file_type(child.type), metadata=ids)
+        nested = child.metadata.get(_NESTED_IDS) if self.mode != "none" else None
+        return pa.field(child.name, self._file_type(child.type, child.name, nested or {}), metadata=ids)
 
-    def _file_type(self, kind: DataType) -> pa.DataType:
+    def _file_type(self, kind: DataType, path: str, nested: Mapping[str, Any]) -> pa.DataType:
+        """Return a type in data files. `nested`: the ids of what has no name, by paths that begin with `path`."""
+
+        def part(name: str, inner: DataType, *, nullable: bool = True) -> pa.Field:
+            key = f"{path}.{name}"
+            ids = {_FIELD_ID: str(nested[key])} if key in nested else None
+            return pa.field(name, self._file_type(inner, key, nested), nullable=nullable, metadata=ids)
+
         match kind:
             case StructType(fields=fields):
                 return pa.struct([self._file_field(child) for child in fields])
             case ArrayType(element=element):
-                return pa.list_(pa.field("element", self._file_type(element)))
+                return pa.list_(part("element", element))
             case MapType(key=key, value=value):
-                return pa.map_(self._file_type(key), self._file_type(value))
+                return pa.map_(part("key", key, nullable=False), part("value", value))
             case _:
                 return kind.to_arrow()
 
@@ -109,6 +119,7 @@ def with_mapping(
     a new physical name, which no rename changes. Fields that have an id and a physical name do not change.
     """
     used = [child.metadata[ID] for child in walk(schema) if type(child.metadata.get(ID)) is int]
+    nests = properties.get("delta.enableIcebergCompatV2", "false").lower() == "true"
     text = properties.get(_MAX_ID, "0")
     counter = itertools.count(max([*used, int(text) if _is_number(text) else 0]) + 1)
 
@@ -117,10 +128,29 @@ def with_mapping(
         if type(metadata.get(ID)) is not int:
             metadata[ID] = next(counter)
         metadata.setdefault(PHYSICAL_NAME, child.name if keep_names else f"col-{runtime.uuid4()}")
+        if nests:
+            known = dict(metadata.get(_NESTED_IDS) or {})
+            for path in _unnamed(child.type, metadata[PHYSICAL_NAME]):
+                if path not in known:
+                    known[path] = next(counter)
+            metadata[_NESTED_IDS] = known
         return replace(child, metadata=metadata)
 
     result = edited_fields(schema, mapped)
     return result, {**properties, _MAX_ID: str(next(counter) - 1)}
+
+
+def _unnamed(kind: DataType, path: str) -> Iterator[str]:
+    """Yield the paths of the elements of arrays, and the keys and values of maps, down to the next struct."""
+    match kind:
+        case ArrayType(element=element):
+            yield f"{path}.element"
+            yield from _unnamed(element, f"{path}.element")
+        case MapType(key=key, value=value):
+            yield f"{path}.key"
+            yield from _unnamed(key, f"{path}.key")
+            yield f"{path}.value"
+            yield from _unnamed(value, f"{path}.value")
 
 
 def with_highest_id(properties: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping, without_
 from lake_core.delta.errors import FolderNotEmpty, InvalidProperty, SchemaMismatch
 from lake_core.delta.features import upgraded, with_versions
 from lake_core.delta.file_name import is_hidden
+from lake_core.delta.iceberg_compat import check_compat, with_compat
 from lake_core.delta.identity import identity_columns, without_marks
 from lake_core.delta.log_segment import log_exists
 from lake_core.delta.properties import check_honoured, check_properties, check_texts
@@ -74,6 +75,7 @@ def new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Map
     check_storable(struct)
     check_partitioning(struct, partition_by)
     check_properties(properties)
+    properties = with_compat(properties)
     if properties.get(MODE_PROPERTY, "none") != "none":
         struct, properties = with_mapping(struct, properties, keep_names=False)
     if properties.get(ENABLED, "false").lower() == "true":
@@ -87,6 +89,7 @@ def new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Map
         created_time=now,
     )
     check_rules(metadata)
+    check_compat(metadata)
     identity_columns(metadata)
     return metadata
 

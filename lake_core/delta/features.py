@@ -63,6 +63,8 @@ WRITABLE_FEATURES = frozenset(
         "deletionVectors",
         "domainMetadata",
         "generatedColumns",
+        "icebergCompatV1",
+        "icebergCompatV2",
         IDENTITY,
         "inCommitTimestamp",
         "invariants",
@@ -114,7 +116,8 @@ def supported_features(protocol: Protocol) -> frozenset[str]:
 def holds_partitions(protocol: Protocol, metadata: Metadata) -> bool:
     """Return whether data files hold the partition columns as well. Section: Materialize Partition Columns."""
     asked = metadata.configuration.get("delta.writePartitionColumnsToParquet", "false").lower() == "true"
-    return asked or MATERIALIZED_PARTITIONS in supported_features(protocol)
+    for_iceberg = any(is_active(f"icebergCompatV{version}", protocol, metadata) for version in (1, 2))
+    return asked or for_iceberg or MATERIALIZED_PARTITIONS in supported_features(protocol)
 
 
 def upgraded_for(
@@ -189,6 +192,8 @@ def upgraded(protocol: Protocol, features: Iterable[str]) -> Protocol:
     listed = supported_features(protocol) | set(missing)
     if listed & {"clustering", ROW_TRACKING}:
         listed |= {"domainMetadata"}
+    if listed & {"icebergCompatV1", "icebergCompatV2"}:
+        listed |= {"columnMapping"}
     if "columnMapping" in listed:
         reader = max(reader, 2)
     in_readers = frozenset(feature for feature in listed if feature in _READER_VERSION_OF) | (

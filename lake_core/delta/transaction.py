@@ -32,6 +32,7 @@ from lake_core.delta.errors import (
 )
 from lake_core.delta.features import check_writable, is_active, upgraded_for
 from lake_core.delta.file_key import identity
+from lake_core.delta.iceberg_compat import check_compat, file_tags
 from lake_core.delta.identity import with_highest_marks, without_marks
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.numpy_arrays import empty_table
@@ -136,6 +137,8 @@ class Operation:
             configuration = with_highest_id(metadata.configuration, base.metadata.configuration)
             metadata = with_highest_marks(replace(metadata, configuration=configuration), base.metadata)
         check_clustering(metadata, self.domains or base.domains)
+        if metadata.id == base.metadata.id:
+            check_compat(metadata, base.metadata)
         lowest = upgraded_for(base.protocol, base.metadata, metadata) if protocol is None else protocol
         return replace(
             self,
@@ -326,6 +329,10 @@ def encode_operation(operation: Operation, latest: Snapshot | None, now: int) ->
     restored = [] if operation.restored is None else operation.restored.to_pylist()
     adds = [_restored(row, change) for row in restored] + [add.to_json(data_change=change) for add in operation.adds]
     rows = [None] * len(restored) + [add.rows for add in operation.adds]
+    metadata, protocol = defined_by(operation, latest)
+    tags = file_tags(protocol, metadata)
+    if tags is not None:
+        adds = [{**add, "tags": add.get("tags") or tags} for add in adds]
     actions += [("domainMetadata", domain.to_json()) for domain in _give_ids(operation, latest, adds, rows)]
     actions += [("add", add) for add in adds]
     actions += [("cdc", file.to_change_json()) for file in operation.changes]

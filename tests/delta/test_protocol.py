@@ -103,6 +103,7 @@ def test_an_upgrade_keeps_what_was_and_adds_one(writer: int, feature: str) -> No
         assert after.min_reader_version == max(before.min_reader_version, 2 if feature == "columnMapping" else 1)
     else:
         needed = {"domainMetadata"} if feature in ("clustering", "rowTracking") else set()
+        needed |= {"columnMapping"} if feature.startswith("icebergCompat") else set()
         assert (after.min_writer_version, after.writer_features) == (7, frozenset(LEGACY[writer] | {feature} | needed))
         if feature in READABLE_FEATURES:
             assert after.min_reader_version == 3
@@ -110,7 +111,8 @@ def test_an_upgrade_keeps_what_was_and_adds_one(writer: int, feature: str) -> No
             assert after.reader_features == {name for name in LEGACY[writer] | {feature} if name in READABLE_FEATURES}
         else:
             assert after.reader_features is None
-            assert after.min_reader_version == before.min_reader_version
+            least = 2 if "columnMapping" in needed else 1
+            assert after.min_reader_version == max(before.min_reader_version, least)
     assert feature in supported_features(after)
     assert supported_features(before) <= supported_features(after)
 
@@ -206,9 +208,7 @@ def test_lists_stay_lists() -> None:
     assert upgraded(both, ["columnMapping"]) is both
 
 
-@pytest.mark.parametrize(
-    "feature", ["futureThing", "icebergCompatV2", "catalogManaged", "lakeManaged", "icebergCompatV3"]
-)
+@pytest.mark.parametrize("feature", ["futureThing", "collations", "catalogManaged", "lakeManaged", "icebergCompatV3"])
 def test_features_that_are_not_implemented_are_refused_by_name(store: MemoryStore, feature: str) -> None:
     table = DeltaTable.create(store, SCHEMA)
     with pytest.raises(UnsupportedWriterFeature, match=feature) as caught:
@@ -265,7 +265,7 @@ def test_identity_columns_as_a_feature_alone_are_no_hindrance(store: MemoryStore
 def test_a_change_puts_nothing_in_force_that_was_not_asked_for(store: MemoryStore) -> None:
     """The table's feature list names none of these features: their properties have no effect until one is added."""
     table = DeltaTable.create(store, SCHEMA)
-    flags = {"delta.enableChangeDataFeed": "true", "delta.enableIcebergCompatV2": "true"}
+    flags = {"delta.enableChangeDataFeed": "true", "delta.enableIcebergCompatV3": "true"}
     flags["delta.constraints.c"] = "id < 0"
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly"]}
     lines = [{"protocol": protocol}, {"metaData": {**table.metadata.to_json(), "configuration": flags}}]
@@ -281,8 +281,8 @@ def test_a_change_puts_nothing_in_force_that_was_not_asked_for(store: MemoryStor
     table.set_properties({"delta.enableChangeDataFeed": "true"})
     assert supported_features(table.protocol) == {"appendOnly", "changeDataFeed"}
     assert table.delete("id = 0").metrics["numAddedChangeFiles"] == 1
-    with pytest.raises(UnsupportedWriterFeature, match="icebergCompatV2"):
-        table.set_properties({"delta.enableIcebergCompatV2": "true"})
+    with pytest.raises(UnsupportedWriterFeature, match="icebergCompatV3"):
+        table.set_properties({"delta.enableIcebergCompatV3": "true"})
 
 
 @pytest.mark.parametrize(
@@ -371,10 +371,7 @@ def test_domain_metadata_of_others_is_carried_over(store: MemoryStore) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["golden-table-with-icebegCompatV2Enabled", "derived-feature-unknown-writer"],
-)
+@pytest.mark.parametrize("name", ["derived-feature-unknown-writer"])
 def test_tables_of_others_with_unknown_features_are_left_as_they_are(cases: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(cases / "delta" / name, tmp_path / "t")
     table = DeltaTable.open(tmp_path / "t")

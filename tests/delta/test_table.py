@@ -371,8 +371,8 @@ def test_partition_values_of_every_type(store: MemoryStore, kind: pa.DataType, v
 @pytest.mark.parametrize(
     ("properties", "feature"),
     [
-        ({"delta.enableIcebergCompatV2": "true"}, "icebergCompatV2"),
-        ({"delta.feature.icebergCompatV1": "supported"}, "icebergCompatV1"),
+        ({"delta.enableIcebergCompatV3": "true"}, "icebergCompatV3"),
+        ({"delta.feature.collations": "supported"}, "collations"),
     ],
 )
 def test_features_that_are_not_written_are_refused_by_name(

@@ -28,13 +28,9 @@ from tests.skip_rule import CASES
 
 ROOT = CASES / "delta-wild"
 NAMES = sorted(path.name.removesuffix(".expected.json") for path in ROOT.glob("*.expected.json"))
-UNWRITTEN = {
-    "iceberg-v2": "icebergCompatV2",
-}
-"""Tables that are read alone, with the feature that the error must name."""
 IDENTITY = "identity-two-kinds"
 """Its rows cannot be appended again with the numbers that they have."""
-WRITTEN = [name for name in NAMES if name not in UNWRITTEN and name != IDENTITY]
+WRITTEN = [name for name in NAMES if name != IDENTITY]
 
 
 def expected_of(name: str) -> dict[str, Any]:
@@ -116,14 +112,6 @@ def test_the_ids_of_rows_are_those_that_its_writer_gave(cases: Path, name: str, 
     table = own(name, tmp_path)
     rows = table.to_arrow(columns=[*table.schema.names, "_metadata.row_id", "_metadata.row_commit_version"])
     assert canonical(rows).row_hash(rows) == expected_of(name)["row_tracking"]["sha256_sorted_rows"]
-
-
-@pytest.mark.parametrize("name", sorted(UNWRITTEN))
-def test_a_table_that_is_not_written_is_refused_by_the_feature(cases: Path, name: str, tmp_path: Path) -> None:
-    table = own(name, tmp_path)
-    with pytest.raises(UnsupportedWriterFeature) as caught:
-        table.append(table.to_arrow())
-    assert caught.value.feature == UNWRITTEN[name]
 
 
 @pytest.mark.parametrize("name", WRITTEN)

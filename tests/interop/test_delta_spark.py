@@ -374,6 +374,41 @@ def test_both_give_numbers_to_new_rows(delta_spark: DeltaSpark, tmp_path: Path, 
     assert all(number <= 10 and number % 2 == 0 for number in numbers)
 
 
+@pytest.mark.parametrize("creator", ["here", "there"])
+def test_both_keep_a_table_readable_for_iceberg(delta_spark: DeltaSpark, tmp_path: Path, creator: str) -> None:
+    url = str(tmp_path)
+    schema = pa.schema([("id", pa.int64()), ("m", pa.map_(pa.string(), pa.list_(pa.int32()))), ("p", pa.string())])
+    if creator == "here":
+        DeltaTable.create(url, schema, partition_by=["p"], properties={"delta.enableIcebergCompatV2": "true"})
+    else:
+        delta_spark.sql(
+            f"CREATE TABLE delta.`{url}` (id BIGINT, m MAP<STRING, ARRAY<INT>>, p STRING) USING delta "
+            "PARTITIONED BY (p) "
+            "TBLPROPERTIES ('delta.enableIcebergCompatV2' = 'true', 'delta.columnMapping.mode' = 'name')"
+        )
+    table = DeltaTable.open(url)
+    found = [{"id": number, "m": [("k", [number])], "p": f"p{number % 2}"} for number in range(4)]
+    table.append(pa.Table.from_pylist(found, schema=schema))
+    delta_spark.sql(f"INSERT INTO delta.`{url}` VALUES (10, map('z', array(1, NULL)), 'p1')")
+    delta_spark.sql(f"ALTER TABLE delta.`{url}` ADD COLUMNS (l ARRAY<STRING>)")
+    table.refresh().add_columns(pa.schema([("n", pa.list_(pa.int64()))]))
+    table.update({"p": "'p9'"}, "id = 1")
+    delta_spark.sql(f"UPDATE delta.`{url}` SET n = array(5), l = array('t') WHERE id = 2")
+    delta_spark.sql(f"DELETE FROM delta.`{url}` WHERE id = 3")
+    table.refresh().optimize()
+    rows_of_both = delta_spark.sql(f"SELECT id, m['k'] k, p, l, n FROM delta.`{url}` ORDER BY id")
+    ours = table.refresh().to_arrow().sort_by("id").to_pylist()
+    names = ("id", "p", "l", "n")
+    assert rows_of_both == [{name: row[name] for name in names} | {"k": dict(row["m"]).get("k")} for row in ours]
+    tagged = [row["add"].get("tags") for row in _adds(table)]
+    assert tagged == [{"ICEBERG_COMPAT_VERSION": "2"}] * len(tagged)
+
+
+def _adds(table: DeltaTable) -> list[dict[str, Any]]:
+    data = bytes(table.store.get(f"_delta_log/{table.version:020}.json"))
+    return [json.loads(line) for line in data.splitlines() if b'"add"' in line]
+
+
 def test_variants_of_both(delta_spark: DeltaSpark, tmp_path: Path) -> None:
     url = str(tmp_path)
     schema = pa.schema([("id", pa.int64()), pa.field("v", variant.VARIANT), ("l", pa.list_(variant.VARIANT))])

@@ -1,0 +1,79 @@
+"""What a table keeps so that Iceberg readers can read its files: IcebergCompatV1 and IcebergCompatV2.
+
+Columns have field ids at every level, data files hold the partition columns, no deletion vectors are written, and some
+types are not allowed. This writer keeps such tables as they are. It writes no Iceberg metadata.
+Protocol sections: Iceberg Compatibility V1, Iceberg Compatibility V2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lake_core.delta.column_mapping import MODE_PROPERTY
+from lake_core.delta.errors import InvalidProperty
+from lake_core.delta.features import is_active
+from lake_core.delta.schema import ArrayType, MapType, PrimitiveType, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lake_core.delta.action import Metadata, Protocol
+
+_FEATURES: Final = {1: "icebergCompatV1", 2: "icebergCompatV2"}
+_PROPERTIES: Final = {1: "delta.enableIcebergCompatV1", 2: "delta.enableIcebergCompatV2"}
+_VECTORS: Final = "delta.enableDeletionVectors"
+_NOT_IN_ICEBERG: Final = ("void", "variant")
+
+
+def compat_version(protocol: Protocol, metadata: Metadata) -> int | None:
+    """Return the version of the rules that a table keeps; None for a table without any."""
+    active = [version for version, feature in _FEATURES.items() if is_active(feature, protocol, metadata)]
+    return max(active, default=None)
+
+
+def asked_version(properties: Mapping[str, str]) -> int | None:
+    """Return the version that properties ask for."""
+    asked = [version for version, name in _PROPERTIES.items() if properties.get(name, "false").lower() == "true"]
+    return max(asked, default=None)
+
+
+def with_compat(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the properties of a new table with those that its Iceberg compatibility needs."""
+    if asked_version(properties) is None or MODE_PROPERTY in properties:
+        return properties
+    return {**properties, MODE_PROPERTY: "name"}
+
+
+def file_tags(protocol: Protocol, metadata: Metadata) -> dict[str, str] | None:
+    """Return the tags of new data files, by which other clients know which of them have what Iceberg needs."""
+    version = compat_version(protocol, metadata)
+    return None if version is None else {"ICEBERG_COMPAT_VERSION": str(version)}
+
+
+def check_compat(metadata: Metadata, before: Metadata | None = None) -> None:
+    """Check the definition of a table, or a change of it, against the rules that its properties ask for.
+
+    Raises:
+        InvalidProperty: A rule is broken.
+    """
+    version = asked_version(metadata.configuration)
+    if version is None:
+        return
+    name = _PROPERTIES[version]
+    if before is not None and asked_version(before.configuration) != version:
+        raise InvalidProperty(
+            f"{name} can be set only when a table is created: the files of this one lack what Iceberg readers need. "
+            "Delta Spark rewrites them (REORG TABLE … APPLY (UPGRADE UNIFORM))"
+        )
+    if metadata.column_mapping.mode == "none":
+        raise InvalidProperty(f"{name} needs {MODE_PROPERTY} to be 'name' or 'id'")
+    if metadata.configuration.get(_VECTORS, "false").lower() == "true":
+        raise InvalidProperty(f"{name} does not go with deletion vectors: set {_VECTORS} to false")
+    if before is not None and before.partition_columns != metadata.partition_columns:
+        raise InvalidProperty(f"{name} does not allow the table to be partitioned by other columns: create a new table")
+    for child in walk(metadata.schema):
+        kind = child.type
+        if isinstance(kind, PrimitiveType) and kind.name in _NOT_IN_ICEBERG:
+            raise InvalidProperty(f"{name} does not allow column {child.name!r} of type {kind.name}")
+        if version == 1 and isinstance(kind, ArrayType | MapType):
+            raise InvalidProperty(f"{name} does not allow column {child.name!r}, an array or a map: use version 2")
