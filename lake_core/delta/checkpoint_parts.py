@@ -22,6 +22,7 @@ from lake_core.delta.checkpoint import Checkpoint
 from lake_core.delta.checkpoint_writer import CheckpointActions, encode, write_checkpoint, write_hint
 from lake_core.delta.commit_file import add_tags
 from lake_core.delta.errors import CheckpointRace, CorruptCheckpoint, CorruptCommit
+from lake_core.delta.features import V2_CHECKPOINT, supported_features
 from lake_core.delta.file_key import file_key
 from lake_core.delta.log_segment import LOG_FOLDER, LogSegment, entry_key, find_segments, part_key
 from lake_core.delta.numpy_arrays import empty_table, mask
@@ -167,7 +168,8 @@ def write_checkpoint_parts(
     if part_rows < 1:
         raise ValueError(f"part_rows must be at least 1, not {part_rows}")
     total = -(-snapshot.count_actions() // part_rows)
-    if total <= 1:
+    # A table that may have checkpoints of version 2 must have no others of several files.
+    if total <= 1 or V2_CHECKPOINT in supported_features(snapshot.protocol):
         write_checkpoint(snapshot, now, target)
         return 1
     store = target or snapshot.store

@@ -1,8 +1,9 @@
-"""Writing a checkpoint: the state of a snapshot as one classic Parquet file, then the hint that names it.
+"""Writing a checkpoint: the state of a snapshot, then the hint that names it.
 
-`checkpoint_parts` writes several files.
+It is one classic Parquet file, or of version 2 where the table's `delta.checkpointPolicy` asks for that: the actions on
+files are in sidecars, which a file with all others names. `checkpoint_parts` writes several classic files.
 
-Protocol sections: Checkpoints, Checkpoint Format, Last Checkpoint File.
+Protocol sections: Checkpoints, Checkpoint Format, Sidecar Files, Last Checkpoint File.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lake_core import runtime
 from lake_core.arrow_scalar import TRUE_VALUE
 from lake_core.delta.action_fields import (
     ADD_FIELDS,
@@ -25,9 +27,17 @@ from lake_core.delta.action_fields import (
     REMOVE_FIELDS,
     TRANSACTION_FIELDS,
 )
-from lake_core.delta.log_segment import LAST_CHECKPOINT, checkpoint_key, read_last_checkpoint
+from lake_core.delta.features import V2_CHECKPOINT, supported_features
+from lake_core.delta.log_segment import (
+    LAST_CHECKPOINT,
+    LOG_FOLDER,
+    SIDECARS_FOLDER,
+    checkpoint_key,
+    read_last_checkpoint,
+)
 from lake_core.delta.properties import (
     deleted_file_retention_ms,
+    has_v2_policy,
     stats_as_json,
     stats_as_struct,
     transaction_retention_ms,
@@ -42,6 +52,14 @@ if TYPE_CHECKING:
     from lake_core.delta.action import DomainMetadata, Metadata, Protocol
     from lake_core.delta.snapshot import Snapshot
     from lake_core.store import ObjectStore
+
+SIDECAR_ROWS = 500_000
+"""The most actions of a sidecar."""
+_DEFINITION = ("protocol", "metaData", "domainMetadata")
+_CHECKPOINT_METADATA = pa.struct([("version", pa.int64()), ("tags", PARTITION_VALUES)])
+_SIDECAR = pa.struct(
+    [("path", pa.string()), ("sizeInBytes", pa.int64()), ("modificationTime", pa.int64()), ("tags", PARTITION_VALUES)]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +83,13 @@ class CheckpointActions:
             as_text: Whether statistics are text in any case. Otherwise return None if the properties require columns
                 and these cannot hold the statistics.
         """
+        columns = self.columns(now, as_text=as_text)
+        if columns is None:
+            return None
+        return stacked([each for each in columns if has_definition or each[0] not in _DEFINITION])
+
+    def columns(self, now: int, *, as_text: bool = False) -> list[tuple[str, pa.StructArray]] | None:
+        """Return the actions of each kind, without those that have expired at a time; see `table`."""
         # Readers use a checkpoint to rebuild the state, never to follow changes.
         adds = self.adds.set_column(
             self.adds.schema.get_field_index("dataChange"), "dataChange", pa.repeat(False, len(self.adds))
@@ -84,27 +109,14 @@ class CheckpointActions:
         removes = removes.set_column(
             removes.schema.get_field_index("dataChange"), "dataChange", pa.repeat(False, len(removes))
         )
-        columns: list[tuple[str, pa.StructArray]] = [
+        return [
             ("protocol", _rows([self.protocol.to_json()], PROTOCOL)),
             ("metaData", _rows([_pairs(self.metadata.to_json())], METADATA)),
             ("domainMetadata", _rows([domain.to_json() for domain in self.domains], DOMAIN_METADATA)),
-        ]
-        if not has_definition:
-            columns = []
-        columns += [
             ("txn", _struct(self._unexpired(now).select([name for name, _ in TRANSACTION_FIELDS]))),
             ("remove", _struct(_without_empty(removes, REMOVE_FIELDS))),
             ("add", _struct(_without_empty(adds, ADD_FIELDS))),
         ]
-        columns = [(name, array) for name, array in columns if len(array) or name in ("txn", "remove", "add")]
-        total = sum(len(array) for _, array in columns)
-        before = 0
-        padded = {}
-        for name, array in columns:
-            after = total - before - len(array)
-            padded[name] = pa.chunked_array([pa.nulls(before, array.type), array, pa.nulls(after, array.type)])
-            before += len(array)
-        return pa.table(padded)
 
     def _unexpired(self, now: int) -> pa.Table:
         """Return the txn actions that have not expired."""
@@ -112,6 +124,19 @@ class CheckpointActions:
         if retention is None:
             return markers
         return markers.filter(pc.fill_null(pc.greater(markers["lastUpdated"], now - retention), TRUE_VALUE))
+
+
+def stacked(columns: Sequence[tuple[str, pa.StructArray]]) -> pa.Table:
+    """Return actions of several kinds as a table: each row has one of them, in the column of its kind."""
+    columns = [(name, array) for name, array in columns if len(array) or name in ("txn", "remove", "add")]
+    total = sum(len(array) for _, array in columns)
+    before = 0
+    padded = {}
+    for name, array in columns:
+        after = total - before - len(array)
+        padded[name] = pa.chunked_array([pa.nulls(before, array.type), array, pa.nulls(after, array.type)])
+        before += len(array)
+    return pa.table(padded)
 
 
 def write_checkpoint(snapshot: Snapshot, now: int, target: ObjectStore | None = None) -> None:
@@ -130,13 +155,45 @@ def write_checkpoint(snapshot: Snapshot, now: int, target: ObjectStore | None = 
         snapshot.protocol,
         snapshot.domains,
     )
-    table = actions.table(now)
-    if table is None:
-        table = actions.table(now, as_text=True)
-    assert table is not None
+    columns = actions.columns(now)
+    if columns is None:
+        columns = actions.columns(now, as_text=True)
+    assert columns is not None
+    if V2_CHECKPOINT in supported_features(snapshot.protocol) and has_v2_policy(snapshot.metadata.configuration):
+        _write_v2(store, snapshot.version, columns, now, len(actions.adds))
+        return
+    table = stacked(columns)
     body = encode(table)
     store.put(checkpoint_key(snapshot.version), memoryview(body))
     write_hint(store, snapshot.version, table.num_rows, body.size, len(actions.adds))
+
+
+def _write_v2(
+    store: ObjectStore, version: int, columns: Sequence[tuple[str, pa.StructArray]], now: int, adds: int
+) -> None:
+    """Write a checkpoint of version 2: sidecars, then the file that names them, then the hint."""
+    identity = runtime.uuid4()
+    files = stacked([each for each in columns if each[0] in ("add", "remove")])
+    total = max(1, -(-len(files) // SIDECAR_ROWS))
+    sidecars = []
+    for number in range(total):
+        body = encode(files.slice(number * SIDECAR_ROWS, SIDECAR_ROWS))
+        name = f"{version:020d}.checkpoint.{number + 1:010d}.{total:010d}.{identity}.parquet"
+        store.put(f"{SIDECARS_FOLDER}/{name}", memoryview(body))
+        sidecars.append({"path": name, "sizeInBytes": body.size, "modificationTime": now})
+    top = stacked(
+        [
+            ("checkpointMetadata", _rows([{"version": version}], _CHECKPOINT_METADATA)),
+            ("sidecar", _rows(sidecars, _SIDECAR)),
+            *(each for each in columns if each[0] not in ("add", "remove")),
+        ]
+    )
+    body = encode(top)
+    key = f"{LOG_FOLDER}/{version:020d}.checkpoint.{identity}.parquet"
+    store.put(key, memoryview(body))
+    path = {"path": key.rpartition("/")[2], "sizeInBytes": body.size, "modificationTime": now}
+    size = body.size + sum(int(str(sidecar["sizeInBytes"])) for sidecar in sidecars)
+    write_hint(store, version, len(files) + len(top), size, adds, v2=path)
 
 
 def encode(table: pa.Table) -> pa.Buffer:
@@ -146,13 +203,26 @@ def encode(table: pa.Table) -> pa.Buffer:
     return sink.getvalue()
 
 
-def write_hint(store: ObjectStore, version: int, rows: int, size: int, adds: int, parts: int | None = None) -> None:
-    """Point `_last_checkpoint` to a checkpoint of `parts` files (None: one), unless it points to a later one."""
+def write_hint(
+    store: ObjectStore,
+    version: int,
+    rows: int,
+    size: int,
+    adds: int,
+    parts: int | None = None,
+    v2: Mapping[str, Any] | None = None,
+) -> None:
+    """Point `_last_checkpoint` to a checkpoint, unless it points to a later one.
+
+    `parts`: of how many files it is, if it is a classic one of several. `v2`: the file of one of version 2.
+    """
     hint = read_last_checkpoint(store)
     if hint is None or hint <= version:
-        last = {"version": version, "size": rows, "sizeInBytes": size, "numOfAddFiles": adds}
+        last: dict[str, Any] = {"version": version, "size": rows, "sizeInBytes": size, "numOfAddFiles": adds}
         if parts is not None:
             last["parts"] = parts
+        if v2 is not None:
+            last["v2Checkpoint"] = v2
         store.put(LAST_CHECKPOINT, json.dumps(last, separators=(",", ":")).encode())
 
 

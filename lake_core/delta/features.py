@@ -31,6 +31,8 @@ CHECKPOINT_PROTECTION = "checkpointProtection"
 
 IDENTITY = "identityColumns"
 """The writer feature of tables that give numbers to new rows."""
+V2_CHECKPOINT = "v2Checkpoint"
+"""The feature of tables that may have checkpoints of version 2."""
 ROW_TRACKING = "rowTracking"
 """The writer feature of tables whose rows have ids."""
 
@@ -79,10 +81,7 @@ WRITABLE_FEATURES = frozenset(
         *_VARIANTS,
     }
 )
-"""Table features that writing respects.
-
-Version 2 checkpoints are never written, which their feature allows.
-"""
+"""Table features that writing respects."""
 
 _OF_WRITER_VERSION: tuple[tuple[int, frozenset[str]], ...] = (
     (2, frozenset({"appendOnly", "invariants"})),
@@ -145,7 +144,7 @@ def _features_of_properties(properties: Mapping[str, str]) -> frozenset[str]:
     needed = set()
     for key, value in properties.items():
         feature = _FEATURE_OF_PROPERTY.get(key)
-        if feature is not None and value.lower() not in ("false", "none", ""):
+        if feature is not None and value.lower() not in ("false", "none", "classic", ""):
             needed.add(feature)
         if key.startswith(CONSTRAINT_PREFIX):
             needed.add("checkConstraints")
@@ -274,6 +273,7 @@ _FEATURE_OF_PROPERTY = {
     "delta.enableIcebergCompatV3": "icebergCompatV3",
     "delta.enableMaterializePartitionColumnsFeature": MATERIALIZED_PARTITIONS,
     "delta.enableVariantShredding": "variantShredding",
+    "delta.checkpointPolicy": V2_CHECKPOINT,
 }
 
 

@@ -32,6 +32,7 @@ _LOG_CLEANUP = "delta.enableExpiredLogCleanup"
 _STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
 _STATS_AS_STRUCT = "delta.checkpoint.writeStatsAsStruct"
 _ISOLATION_LEVEL = "delta.isolationLevel"
+_CHECKPOINT_POLICY = "delta.checkpointPolicy"
 _MAPPING_MODE = "delta.columnMapping.mode"
 _FLAGS = (
     _LOG_CLEANUP,
@@ -111,6 +112,11 @@ def stats_as_struct(properties: Mapping[str, str]) -> bool:
     return _lenient(properties, _STATS_AS_STRUCT, default=False)
 
 
+def has_v2_policy(properties: Mapping[str, str]) -> bool:
+    """Return whether `delta.checkpointPolicy` asks for checkpoints of version 2."""
+    return properties.get(_CHECKPOINT_POLICY, "classic").lower() == "v2"
+
+
 def _lenient(properties: Mapping[str, str], name: str, *, default: bool) -> bool:
     try:
         return _flag(properties, name, default=default)
@@ -179,7 +185,6 @@ def check_texts(properties: Mapping[str, str]) -> None:
 
 
 _WITHOUT_EFFECT: Mapping[str, frozenset[str]] = {
-    "delta.checkpointPolicy": frozenset({"classic"}),
     "delta.parquet.format.version": frozenset({"1.0.0"}),
     "delta.randomizeFilePrefixes": frozenset({"false"}),
     "delta.universalFormat.enabledFormats": frozenset({""}),
@@ -215,6 +220,8 @@ def check_properties(properties: Mapping[str, str]) -> None:
         raise InvalidProperty(
             f"{_MAPPING_MODE} is {properties[_MAPPING_MODE]!r}: use 'none' or 'name' (or 'id' when a table is created)"
         )
+    if properties.get(_CHECKPOINT_POLICY, "classic").lower() not in ("classic", "v2"):
+        raise InvalidProperty(f"{_CHECKPOINT_POLICY} is {properties[_CHECKPOINT_POLICY]!r}: use 'classic' or 'v2'")
     if properties.get(_ISOLATION_LEVEL, "Serializable") not in ("Serializable", "WriteSerializable"):
         raise InvalidProperty(
             f"{_ISOLATION_LEVEL} is {properties[_ISOLATION_LEVEL]!r}: use 'Serializable' or 'WriteSerializable'"

@@ -251,11 +251,12 @@ class DeltaTable(TableView):
         *,
         target_size: int | None = None,
         zorder_by: Sequence[str] = (),
+        purge: bool = False,
         txn: Txn | None = None,
     ) -> OperationResult:
         """Combine small files, or with `zorder_by` sort rows so that filters on these columns skip files.
 
-        Files get up to `target_size` bytes, by default `delta.targetFileSize`, else 128 MiB. `where` selects
+        With `purge`, only files with deleted rows are written anew, without these rows. Files get up to `target_size` bytes, by default `delta.targetFileSize`, else 128 MiB. `where` selects
         partitions. No row changes, so other writers can commit meanwhile.
 
         Raises:
@@ -272,7 +273,7 @@ class DeltaTable(TableView):
         from lake_core.delta.operations.optimize import optimize
 
         def plan(snapshot: Snapshot, now: int) -> Operation | None:
-            return optimize(snapshot, now, where=where, target_size=target_size, zorder_by=zorder_by)
+            return optimize(snapshot, now, where=where, target_size=target_size, zorder_by=zorder_by, purge=purge)
 
         return self.operate(plan, txn)
 

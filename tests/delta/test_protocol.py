@@ -152,7 +152,6 @@ def test_a_table_has_the_versions_that_are_asked_for(asked: dict[str, str], expe
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("delta.checkpointPolicy", "v2"),
         ("delta.parquet.format.version", "2.12.0"),
         ("delta.randomizeFilePrefixes", "true"),
         ("delta.universalFormat.enabledFormats", "iceberg"),

@@ -320,6 +320,20 @@ def test_optimize_leaves_no_deleted_row_behind() -> None:
     assert ids(table.to_arrow()) == [id for id in range(100) if id % 3]
 
 
+def test_a_purge_rewrites_the_files_with_deleted_rows_alone() -> None:
+    table = create(MemoryStore())
+    for start in range(0, 3000, 1000):
+        table.append(rows(start, start + 1000))
+    table.delete("id = 1500")
+    before = paths(table)
+    result = table.optimize(purge=True)
+    assert (result.metrics["numRemovedFiles"], result.metrics["numAddedFiles"]) == (1, 1)
+    assert len(before & paths(table)) == 2
+    assert vectors(table) == [None, None, None]
+    assert ids(table.to_arrow()) == [id for id in range(3000) if id != 1500]
+    assert table.optimize(purge=True).version == table.version
+
+
 def test_vacuum_keeps_the_vectors_that_count_and_deletes_the_others(tmp_path: Path) -> None:
     clock = ManualClock()
     table = create(tmp_path, clock=clock)

@@ -134,6 +134,7 @@ def _work(table: DeltaTable) -> None:
         {"delta.enableInCommitTimestamps": "true"},
         {"delta.feature.deletionVectors": "supported", "delta.feature.v2Checkpoint": "supported"},
         {"delta.enableDeletionVectors": "true"},
+        {"delta.checkpointPolicy": "v2", "delta.checkpointInterval": "2", "delta.enableChangeDataFeed": "true"},
         {
             "delta.enableDeletionVectors": "true",
             "delta.enableChangeDataFeed": "true",

@@ -61,6 +61,7 @@ def optimize(
     where: str | None = None,
     target_size: int | None = None,
     zorder_by: Sequence[str] = (),
+    purge: bool = False,
     run: Runner = run_here,
     sort_large: Callable[[OptimizeTask], list[AddFile]] | None = None,
 ) -> Operation | None:
@@ -68,7 +69,7 @@ def optimize(
 
     `now`: milliseconds; `target_size`: bytes of a file, `delta.targetFileSize` or 128 MiB by default.
 
-    `where` selects partitions. `sort_large` writes those bins of a task that are to be sorted into many files; without
+    `where` selects partitions. `purge` rewrites all files with deleted rows, and no others. `sort_large` writes those bins of a task that are to be sorted into many files; without
     it, one task sorts each bin. Returns None if there is nothing to improve. Raises InvalidPredicate,
     InvalidExpression, SchemaMismatch, InvalidProperty and what reading and writing raise.
     """
@@ -76,8 +77,13 @@ def optimize(
     schema = snapshot.metadata.arrow_schema
     curve = _curve(snapshot, zorder_by)
     files = _chosen(snapshot, where, now)
+    if purge and curve:
+        raise SchemaMismatch("purge rewrites files as they are: pass either purge or zorder_by")
     groups = _by_partition(files, snapshot)
-    bins = [group for group in groups if len(group) > 1 or curve] if curve else _bins(files, groups, target)
+    if purge:
+        bins = [np.array([number]) for number in np.flatnonzero(_holey(files, 0.0))]
+    else:
+        bins = [group for group in groups if len(group) > 1 or curve] if curve else _bins(files, groups, target)
     if not bins:
         return None
     touched = files.take(integers(np.concatenate(bins)))
@@ -210,12 +216,13 @@ def _bins(files: pa.Table, groups: Sequence[npt.NDArray[np.int64]], target: int)
     return bins
 
 
-def _holey(files: pa.Table) -> npt.NDArray[np.bool_]:
+def _holey(files: pa.Table, share: float = _DELETED_SHARE) -> npt.NDArray[np.bool_]:
+    """Mark the files of which more than a share of the rows are deleted."""
     if "deletionVector" not in files.column_names:
         return np.zeros(len(files), dtype=bool)
     gone = pc.fill_null(pc.struct_field(files["deletionVector"], ["cardinality"]), scalar(0, pa.int32()))
     rows = pc.fill_null(num_records(files["stats"]), scalar(0, pa.int64()))
-    return numbers(gone) > numbers(rows) * _DELETED_SHARE
+    return numbers(gone) > numbers(rows) * share
 
 
 @dataclass(frozen=True, slots=True)
