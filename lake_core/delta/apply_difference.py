@@ -106,7 +106,7 @@ def apply_created(after: Snapshot, commits: CommitRange, context: ApplyContext, 
         commits.parameters(),
         None,
         commits.metrics(),
-        restored=_reissued(after.files(_ADD), None, None, after, None, commits, context, now),
+        restored=_reissued(after.files(_ADD), None, None, after, None, context, now),
         markers=_set_markers(after),
         protocol=after.protocol,
         metadata=after.metadata,
@@ -145,7 +145,7 @@ def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, contex
         _check_reads_of_nothing(commits.reads(after.metadata), head)
     absorbed = commits.absorbed()
     lacking = _lacking(files, commits, absorbed, head, None, context)
-    lacking = _reissued(lacking, None, None, after, head, commits, context, now)
+    lacking = _reissued(lacking, None, None, after, head, context, now)
     metadata = with_properties_of(after, head)
     if len(files) and not len(lacking) and not markers and metadata is None:
         return Applied({}, head.version, NOTHING)
@@ -263,7 +263,7 @@ def apply_recreated(after: Snapshot, commits: CommitRange, head: Snapshot, conte
     if context.dropped_beside:
         _check_not_undone(_set_markers(after), None, None, head)
     protocol = upgraded(head.protocol, supported_features(after.protocol))
-    files = _reissued(after.files(_ADD), None, None, after, head, commits, context, now)
+    files = _reissued(after.files(_ADD), None, None, after, head, context, now)
     operation = Operation(
         commits.operation(), commits.parameters(), head, commits.metrics(), restored=files, markers=_set_markers(after)
     )
@@ -277,13 +277,15 @@ def apply_replaced(after: Snapshot, commits: CommitRange, head: Snapshot, contex
     if not ours:
         return Applied({}, head.version, NOTHING)
     _check_not_append_only(ours, head)
+    marked = VectorChanges.of(ours.removes, ours.adds)
+    adds = _reissued(marked.without(ours.adds), ours.removes, None, after, head, context, now)
     metrics = {"numRestoredFiles": len(ours.adds), "numRemovedFiles": len(ours.removes)}
     operation = Operation(
         "RESTORE",
         {},
         head,
         metrics,
-        restored=_reissued(ours.adds, None, None, after, head, commits, context, now),
+        restored=pa.concat_tables([with_ids_of(marked.after, head), adds]),
         removes=ours.removes or None,
         markers=ours.markers,
         domains=ours.domains,
@@ -354,7 +356,7 @@ def apply_changed(
     new = marked.without(ours.adds)
     adds = _lacking(new, commits, absorbed, head, before, context)
     whole = len(adds) == len(new)
-    adds = _reissued(adds, ours.removes, before, after, head, commits, context, now)
+    adds = _reissued(adds, ours.removes, before, after, head, context, now, continues=commits.continues and not moved)
     ours = replace(ours, adds=pa.concat_tables([with_ids_of(marked.after, head), adds]))
     if not ours:
         return Applied.skip(head.version, writes.left_out) if writes.left_out else Applied({}, head.version, NOTHING)
@@ -501,14 +503,15 @@ def _reissued(
     before: Snapshot | None,
     after: Snapshot,
     head: Snapshot | None,
-    commits: CommitRange,
     context: ApplyContext,
     now: int,
+    *,
+    continues: bool = False,
 ) -> pa.Table:
     """Return the files that a change adds with the row ids that they have on the head; see `reissued`."""
     root = None if context.dry_run else context.data_root
     gone = adds.slice(0, 0) if removes is None else removes
-    return reissued(adds, gone, before, after, head, commits=len(commits.bodies), data_root=root, now=now)
+    return reissued(adds, gone, before, after, head, continues=continues, data_root=root, now=now)
 
 
 def _feeds(snapshot: Snapshot) -> bool:

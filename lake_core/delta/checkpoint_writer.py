@@ -32,6 +32,7 @@ from lake_core.delta.log_segment import (
     LAST_CHECKPOINT,
     LOG_FOLDER,
     SIDECARS_FOLDER,
+    CheckpointFiles,
     checkpoint_key,
     read_last_checkpoint,
 )
@@ -139,8 +140,10 @@ def stacked(columns: Sequence[tuple[str, pa.StructArray]]) -> pa.Table:
     return pa.table(padded)
 
 
-def write_checkpoint(snapshot: Snapshot, now: int, target: ObjectStore | None = None) -> None:
-    """Write the checkpoint of a snapshot's version. `now`, in milliseconds, decides which tombstones have expired.
+def write_checkpoint(snapshot: Snapshot, now: int, target: ObjectStore | None = None) -> CheckpointFiles:
+    """Write the checkpoint of a snapshot's version, and return its files, without sidecars.
+
+    `now`, in milliseconds, decides which tombstones have expired.
 
     `target` is another store for it than the one of the log. A crash at any point leaves the table valid: the hint is
     written last, and never moves to an earlier checkpoint.
@@ -160,17 +163,17 @@ def write_checkpoint(snapshot: Snapshot, now: int, target: ObjectStore | None = 
         columns = actions.columns(now, as_text=True)
     assert columns is not None
     if V2_CHECKPOINT in supported_features(snapshot.protocol) and has_v2_policy(snapshot.metadata.configuration):
-        _write_v2(store, snapshot.version, columns, now, len(actions.adds))
-        return
+        return _write_v2(store, snapshot.version, columns, now, len(actions.adds))
     table = stacked(columns)
     body = encode(table)
     store.put(checkpoint_key(snapshot.version), memoryview(body))
     write_hint(store, snapshot.version, table.num_rows, body.size, len(actions.adds))
+    return CheckpointFiles(snapshot.version, (checkpoint_key(snapshot.version),))
 
 
 def _write_v2(
     store: ObjectStore, version: int, columns: Sequence[tuple[str, pa.StructArray]], now: int, adds: int
-) -> None:
+) -> CheckpointFiles:
     """Write a checkpoint of version 2: sidecars, then the file that names them, then the hint."""
     identity = runtime.uuid4()
     files = stacked([each for each in columns if each[0] in ("add", "remove")])
@@ -194,6 +197,7 @@ def _write_v2(
     path = {"path": key.rpartition("/")[2], "sizeInBytes": body.size, "modificationTime": now}
     size = body.size + sum(int(str(sidecar["sizeInBytes"])) for sidecar in sidecars)
     write_hint(store, version, len(files) + len(top), size, adds, v2=path)
+    return CheckpointFiles(version, (key,))
 
 
 def encode(table: pa.Table) -> pa.Buffer:

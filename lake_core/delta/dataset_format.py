@@ -287,10 +287,10 @@ class DeltaFormat(DatasetFormat):
 
         snapshot = self.snapshot(state)
         if due or (snapshot.version and snapshot.version % checkpoint_interval(snapshot.metadata.configuration) == 0):
-            write_checkpoint(snapshot, now_ms(lambda: now), derived_root)
+            files = write_checkpoint(snapshot, now_ms(lambda: now), derived_root)
             if snapshot.replayed > _MOST_REPLAYED:
                 # Otherwise a process that goes on would replay ever more commits. Reading it back costs requests.
-                self._snapshots.keep(snapshot.on_checkpoint(derived_root))
+                self._snapshots.keep(snapshot.on_checkpoint(files, derived_root))
 
     def reachable(self, state: ObjectStore, since: int | None) -> Sizes:
         """Return the data files, deletion vectors and change files of the versions from `since` on."""

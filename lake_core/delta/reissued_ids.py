@@ -1,44 +1,51 @@
 """Row ids of files that a publish or a merge brings to another state of their table.
 
-Ids and versions that a session or a branch gave since the two went apart may be others' there, so these rows get them
-anew from the commit that brings them. Rows that a file copied with such an id are written again, without it.
+The two sides give ids and versions of their own, which say nothing on the other side. So new rows get theirs from the
+commit that brings them, and rows that were copied from a file which the other side has, too, keep those that they have
+there. A file whose rows took other ones with them is written again.
 Protocol section: Row Tracking.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.arrow_scalar import FALSE_VALUE, scalar
+from lake_core.arrow_scalar import scalar
 from lake_core.delta.action_fields import ADD_FIELDS
+from lake_core.delta.commit_range import shared_version
 from lake_core.delta.data_file import DataFileWriter
+from lake_core.delta.errors import VersionNotFound
 from lake_core.delta.features import holds_partitions
-from lake_core.delta.numpy_arrays import mask, numbers
+from lake_core.delta.numpy_arrays import integers, mask, numbers
 from lake_core.delta.path import same_paths
 from lake_core.delta.row_tracking import (
     ROW_COMMIT_VERSION,
     ROW_ID,
+    ROW_ID_FIELDS,
     gives_ids,
     high_water_mark,
     materialized_columns,
 )
 from lake_core.delta.scan import Scan, open_data_files, with_tracked_rows
-from lake_core.delta.skipping import num_records
+from lake_core.delta.snapshot import load_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lake_core.delta.data_file import AddFile
+    from lake_core.delta.data_file_reader import DataFiles
     from lake_core.delta.snapshot import Snapshot
     from lake_core.store import ObjectStore
 
 _IDS = ["baseRowId", "defaultRowCommitVersion"]
-_HIGHEST = 2**63 - 1
+_UNKNOWN = -1
+"""An id or a version that a row gets from the commit."""
 
 
 def reissued(
@@ -48,148 +55,193 @@ def reissued(
     after: Snapshot,
     head: Snapshot | None,
     *,
-    commits: int,
+    continues: bool,
     data_root: ObjectStore | None,
     now: int,
 ) -> pa.Table:
     """Return the files that a change adds with the ids that their rows get from the next commit on `head`.
 
-    Files from before the two sides went apart keep theirs.
-
     Args:
-        adds: The add actions, in the columns of `action_fields.ADD_FIELDS`.
-        removes: The file actions that the change removes, in the same columns.
+        adds: The add actions, in the columns of `action_fields.ADD_FIELDS`. The head has none of these files.
+        removes: The file actions that the change removes.
         before: The state from which both sides come, if the table existed then.
         after: The state that has the files.
         head: The state that they are added to; None if the table does not exist there.
-        commits: How many commits have added them.
+        continues: Whether `after` is made on top of the head itself, so that ids on both sides are the same.
         data_root: The store that files are written to; None to write none.
         now: Milliseconds since the epoch.
     """
     target = after if head is None else head
     if not len(adds) or not gives_ids(target.protocol, target.metadata):
         return adds
-    known = -1 if before is None else high_water_mark(before.domains)
-    moved = head is not None and high_water_mark(head.domains) != known
     version = 0 if head is None else head.version + 1
-    bases = pc.fill_null(adds["baseRowId"], scalar(_HIGHEST, pa.int64()))
-    fresh = np.asarray(numbers(bases) > known)
-    moves = [] if head is None else _moves(removes, head)
-    new, old = adds.filter(mask(fresh)), adds.filter(mask(~fresh))
-    if data_root is not None and (moved or moves or commits > 1 or after.version != version):
-        given = _Given(known if moved else _HIGHEST, -1 if before is None else before.version, tuple(moves))
-        new = _written_again(new, after, given, data_root, now)
-    columns = {name: new[name] for name in new.column_names}
-    columns["defaultRowCommitVersion"] = pa.repeat(scalar(version, pa.int64()), len(new))
-    if moved:
-        columns["baseRowId"] = pa.nulls(len(new), pa.int64())
-    return pa.concat_tables([old, pa.table(columns, schema=old.schema)])
+    if continues or head is None:
+        known, newest = (-1, -1) if before is None else (high_water_mark(before.domains), before.version)
+        bases = pc.fill_null(adds["baseRowId"], scalar(known + 1, pa.int64()))
+        fresh = mask(np.asarray(numbers(bases) > known))
+        new = _written_again(adds.filter(fresh), after, _InOrder(newest, version), data_root, now)
+        return pa.concat_tables([adds.filter(pc.invert(fresh)), _added_in(new, version, keep_ids=True)])
+    earlier = _ids_of(adds, head.tombstones())
+    returns = earlier["baseRowId"].is_valid()
+    old = _with_ids(adds.filter(returns), earlier.filter(returns))
+    new = _written_again(adds.filter(pc.invert(returns)), after, _Copied(removes, after, head), data_root, now)
+    return pa.concat_tables([old, _added_in(new, version, keep_ids=False)])
 
 
 def with_ids_of(files: pa.Table, head: Snapshot) -> pa.Table:
     """Return files that the head has, too, with the ids that their rows have there."""
     if not len(files) or not gives_ids(head.protocol, head.metadata):
         return files
-    here = head.files([*_IDS, *head.identity])
-    here = here.take(pc.index_in(same_paths(files["path"]), value_set=same_paths(here["path"])))
-    return pa.table({name: here[name] if name in _IDS else files[name] for name in files.column_names})
+    return _with_ids(files, _ids_of(files, head.files([*_IDS, *head.identity])))
+
+
+def _ids_of(files: pa.Table, known: pa.Table) -> pa.Table:
+    """Return the ids that a state has for files, null for those that it does not know."""
+    return known.select(_IDS).take(pc.index_in(same_paths(files["path"]), value_set=same_paths(known["path"])))
+
+
+def _with_ids(files: pa.Table, ids: pa.Table) -> pa.Table:
+    """Return add actions with other ids and versions."""
+    return pa.table({name: ids[name] if name in _IDS else files[name] for name in files.column_names}, files.schema)
+
+
+def _added_in(files: pa.Table, version: int, *, keep_ids: bool) -> pa.Table:
+    """Return add actions as a version has them; without `keep_ids`, it gives their rows ids."""
+    versions = pa.chunked_array([pa.repeat(scalar(version, pa.int64()), len(files))])
+    bases = files["baseRowId"] if keep_ids else pa.chunked_array([pa.nulls(len(files), pa.int64())])
+    return _with_ids(files, pa.table(dict(zip(_IDS, (bases, versions), strict=True))))
+
+
+class _Translation(Protocol):
+    """The ids and versions on the other side of rows that took these with them."""
+
+    def __call__(
+        self, ids: npt.NDArray[np.int64], versions: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return them; `_UNKNOWN` for those that the commit gives."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Move:
-    """A file whose rows have other ids on the two sides."""
+class _InOrder:
+    """Both sides have the same ids. The versions of several commits that become one are that one's."""
 
-    start: int
-    """The first id that its rows have where they were copied."""
-    rows: int
-    shift: int
+    newest: int
+    """The last version that both sides have."""
     version: int
-    """The version that added it there."""
-    version_here: int
+
+    def __call__(
+        self, ids: npt.NDArray[np.int64], versions: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        return ids, np.where((versions > self.newest) & (versions != self.version), _UNKNOWN, versions)
 
 
-def _moves(removes: pa.Table, head: Snapshot) -> list[_Move]:
-    """Return how the ids of removed files differ from those on the head."""
-    if not len(removes):
-        return []
-    here = head.files([*_IDS, *head.identity])
-    place = pc.index_in(same_paths(removes["path"]), value_set=same_paths(here["path"]))
-    there, here = removes.filter(place.is_valid()), here.take(place.drop_null())
-    rows = num_records(there["stats"]).to_pylist()
-    pairs = zip(there.select(_IDS).to_pylist(), here.select(_IDS).to_pylist(), rows, strict=True)
-    return [
-        _Move(
-            old["baseRowId"],
-            count,
-            new["baseRowId"] - old["baseRowId"],
-            old["defaultRowCommitVersion"],
-            new["defaultRowCommitVersion"],
-        )
-        for old, new, count in pairs
-        if old != new and None not in (count, *old.values(), *new.values())
-    ]
+class _Copied:
+    """Rows keep the ids and versions that they have on both sides. All others get theirs anew.
+
+    Those are the ones that were given before the two logs went apart, and those of rows in files that both sides have.
+    """
+
+    def __init__(self, removes: pa.Table, after: Snapshot, head: Snapshot) -> None:
+        self._removes, self._after, self._head = removes, after, head
+        self._rows: tuple[npt.NDArray[np.int64], ...] | None = None
+        self._fork = shared_version(head, after)
+        self._mark = _mark_of(head, self._fork)
+
+    def __call__(
+        self, ids: npt.NDArray[np.int64], versions: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        if self._rows is None:
+            self._rows = self._shared()
+        there, there_versions, here, here_versions = self._rows
+        new_ids = np.where(ids <= self._mark, ids, _UNKNOWN)
+        new_versions = np.where(versions <= self._fork, versions, _UNKNOWN)
+        if not len(there):
+            return new_ids, new_versions
+        place = np.minimum(np.searchsorted(there, ids), len(there) - 1)
+        found = there[place] == ids
+        same = found & (there_versions[place] == versions)
+        return np.where(found, here[place], new_ids), np.where(same, here_versions[place], new_versions)
+
+    def _shared(self) -> tuple[npt.NDArray[np.int64], ...]:
+        """Return the ids and versions that the rows of removed files have on the side of the change, and on the head.
+
+        By the id on the side of the change, ascending.
+        """
+        there = _ids_of(self._removes, self._after.tombstones())
+        here = _ids_of(self._removes, self._head.files([*_IDS, *self._head.identity]))
+        both = pc.and_(there["baseRowId"].is_valid(), here["baseRowId"].is_valid())
+        files = self._removes.filter(both)
+        sides = [_row_ids(self._head, _with_ids(files, side.filter(both))) for side in (there, here)]
+        order = np.argsort(sides[0][0], kind="stable")
+        return tuple(column[order] for side in sides for column in side)
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """The ids and versions that rows may take with them."""
-
-    highest_id: int
-    highest_version: int
-    moves: tuple[_Move, ...]
-
-    def translated(self, rows: pa.Table) -> tuple[pa.Array, pa.Array]:
-        """Return the ids and versions of rows on the other side, null where the commit is to give them."""
-        ids, versions = (pc.cast(rows[name], pa.int64()).combine_chunks() for name in (ROW_ID, ROW_COMMIT_VERSION))
-        new_ids = _up_to(ids, self.highest_id)
-        new_versions = _up_to(versions, self.highest_version)
-        for move in self.moves:
-            first, last = scalar(move.start, pa.int64()), scalar(move.start + move.rows, pa.int64())
-            own = pc.fill_null(pc.and_(pc.greater_equal(ids, first), pc.less(ids, last)), FALSE_VALUE)
-            new_ids = pc.if_else(own, pc.add(ids, scalar(move.shift, pa.int64())), new_ids)
-            # Rows that had come to the file, with ids of others, were changed by its commit as well.
-            same = pc.fill_null(pc.equal(versions, scalar(move.version, pa.int64())), FALSE_VALUE)
-            new_versions = pc.if_else(same, scalar(move.version_here, pa.int64()), new_versions)
-        return new_ids, new_versions
-
-    def changes(self, rows: pa.Table) -> bool:
-        """Return whether rows have other ids or versions on the other side."""
-        translated = self.translated(rows)
-        return any(
-            not rows[name].combine_chunks().equals(values)
-            for name, values in zip((ROW_ID, ROW_COMMIT_VERSION), translated, strict=True)
-        )
-
-    def applied(self, rows: pa.Table) -> pa.Table:
-        """Return rows with the ids and versions that they have on the other side."""
-        for name, values in zip((ROW_ID, ROW_COMMIT_VERSION), self.translated(rows), strict=True):
-            place = rows.column_names.index(name)
-            rows = rows.set_column(place, rows.schema.field(place), values)
-        return rows
+def _mark_of(head: Snapshot, version: int) -> int:
+    """Return the highest id that a version of a log had given; -1 if that is not known."""
+    if version < 0:
+        return -1
+    if version == head.version:
+        return high_water_mark(head.domains)
+    try:
+        return high_water_mark(load_snapshot(head.store, version).domains)
+    except VersionNotFound:
+        return -1
 
 
-def _up_to(values: pa.Array, highest: int) -> pa.Array:
-    return pc.if_else(pc.greater(values, scalar(highest, pa.int64())), scalar(None, pa.int64()), values)
+def _row_ids(snapshot: Snapshot, files: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the ids and versions of the rows of files, in their order."""
+    schema = pa.schema(list(ROW_ID_FIELDS))
+    opened = open_data_files(Scan(snapshot, schema, None, files, schema))
+    tables = [opened.read(index) for index in range(len(files))]
+    columns = (
+        np.concatenate([numbers(table[name]) for table in tables]) if tables else np.empty(0, np.int64)
+        for name in (ROW_ID, ROW_COMMIT_VERSION)
+    )
+    ids, versions = columns
+    return ids, versions
 
 
-def _written_again(files: pa.Table, after: Snapshot, given: _Given, data_root: ObjectStore, now: int) -> pa.Table:
-    """Return the files, those written anew whose rows may not keep the ids that they have in them."""
-    if not len(files) or not materialized_columns(after.protocol, after.metadata):
+def _written_again(
+    files: pa.Table, after: Snapshot, translation: _Translation, data_root: ObjectStore | None, now: int
+) -> pa.Table:
+    """Return the files, those written anew whose rows have other ids on the other side than they took with them."""
+    if data_root is None or not len(files) or not materialized_columns(after.protocol, after.metadata):
         return files
     schema = after.metadata.arrow_schema
     # Without defaults, so that only the ids are read that the files themselves have.
     opened = replace(open_data_files(with_tracked_rows(Scan(after, schema, None, files, schema))), row_ids=None)
-    ids = opened.only_columns([ROW_ID, ROW_COMMIT_VERSION])
-    late = [any(given.changes(rows) for rows in ids.batches(index)) for index in range(len(files))]
-    if not any(late):
+    changes = np.array([_changes(opened, index, translation) for index in range(len(files))], np.bool_)
+    if not changes.any():
         return files
     with_partitions = holds_partitions(after.protocol, after.metadata)
     writer = DataFileWriter(data_root, after.metadata, now, with_partitions=with_partitions)
     written: list[AddFile] = []
-    for index in np.flatnonzero(late).tolist():
+    for index in np.flatnonzero(changes).tolist():
         values = dict(files["partitionValues"][index].as_py())
-        written += writer.write_one(map(given.applied, opened.batches(index)), values)
-    return pa.concat_tables([files.filter(mask(~np.array(late))), _actions(written)])
+        written += writer.write_one((_translated(rows, translation) for rows in opened.batches(index)), values)
+    return pa.concat_tables([files.filter(mask(~changes)), _actions(written)])
+
+
+def _changes(files: DataFiles, index: int, translation: _Translation) -> bool:
+    ids = files.only_columns([ROW_ID, ROW_COMMIT_VERSION])
+    if not ids.stored_names(ids.open(index).parquet.schema_arrow):
+        return False
+    return any(not _translated(rows, translation).equals(rows) for rows in ids.batches(index))
+
+
+def _translated(rows: pa.Table, translation: _Translation) -> pa.Table:
+    """Return rows with the ids and versions that they take with them, null for those that the commit gives."""
+    ids, versions = (
+        numbers(pc.fill_null(rows[name], scalar(_UNKNOWN, pa.int64()))) for name in (ROW_ID, ROW_COMMIT_VERSION)
+    )
+    new_ids, new_versions = translation(ids, versions)
+    # What a row did not take with it comes from its file.
+    new_ids, new_versions = np.where(ids < 0, _UNKNOWN, new_ids), np.where(versions < 0, _UNKNOWN, new_versions)
+    for name, values in ((ROW_ID, new_ids), (ROW_COMMIT_VERSION, new_versions)):
+        place = rows.column_names.index(name)
+        column = pc.if_else(mask(values >= 0), integers(values), scalar(None, pa.int64()))
+        rows = rows.set_column(place, rows.schema.field(place), pa.chunked_array([column]))
+    return rows
 
 
 def _actions(adds: list[AddFile]) -> pa.Table:

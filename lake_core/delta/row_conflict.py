@@ -107,8 +107,13 @@ def check_rows(footprint: Footprint, ours: VectorChanges, theirs: VectorChanges,
         rows = changed.get(path)
         if rows is None:
             continue
-        # A file that is removed as a whole loses every row.
-        both = len(np.intersect1d(rows, own[path], assume_unique=True)) if path in own else len(rows)
+        if path not in own:
+            # It names the file by the vector that it had, so it cannot remove the file as it is.
+            raise ConcurrentDeleteDelete(
+                f"version {version} changed the deletion vector of a file that this operation removes ({path})",
+                version=version,
+            )
+        both = len(np.intersect1d(rows, own[path], assume_unique=True))
         if both:
             raise ConcurrentDeleteDelete(
                 f"version {version} changed {count_of(both, 'row')} that this operation changes too ({path})",

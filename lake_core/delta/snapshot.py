@@ -37,7 +37,6 @@ from lake_core.delta.file_key import file_key
 from lake_core.delta.log_segment import (
     CheckpointFiles,
     LogSegment,
-    checkpoint_key,
     entry_key,
     find_segments,
     newer_versions,
@@ -198,13 +197,9 @@ class Snapshot:
         """Return the number of runs of commits that each look at the table replays."""
         return len(self.runs)
 
-    def on_checkpoint(self, store: ObjectStore | None = None) -> Snapshot:
+    def on_checkpoint(self, files: CheckpointFiles, store: ObjectStore | None = None) -> Snapshot:
         """Return the same snapshot based on the checkpoint of its version, which was just written to a store."""
-        return replace(
-            self,
-            _checkpoint=Checkpoint(store or self.store, CheckpointFiles(self.version, (checkpoint_key(self.version),))),
-            runs=(),
-        )
+        return replace(self, _checkpoint=Checkpoint(store or self.store, files), runs=())
 
     def since(self, earlier: Snapshot) -> tuple[CommitRun, ...]:
         """Return the commits that lead from an earlier snapshot to this one, however this one was loaded."""

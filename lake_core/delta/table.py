@@ -256,8 +256,9 @@ class DeltaTable(TableView):
     ) -> OperationResult:
         """Combine small files, or with `zorder_by` sort rows so that filters on these columns skip files.
 
-        With `purge`, only files with deleted rows are written anew, without these rows. Files get up to `target_size` bytes, by default `delta.targetFileSize`, else 128 MiB. `where` selects
-        partitions. No row changes, so other writers can commit meanwhile.
+        With `purge`, only files with deleted rows are written anew, without these rows. Files get up to `target_size`
+        bytes, by default `delta.targetFileSize`, else 128 MiB. `where` selects partitions. No row changes, so other
+        writers can commit meanwhile.
 
         Raises:
             InvalidPredicate: `where` is not about partition columns alone.
@@ -632,8 +633,8 @@ class DeltaTable(TableView):
                 from lake_core.delta.checkpoint_writer import write_checkpoint
                 from lake_core.delta.log_cleanup import clean_log
 
-                write_checkpoint(committed.snapshot, now_ms(self._clock))
-                self._snapshot = committed.snapshot.on_checkpoint()
+                files = write_checkpoint(committed.snapshot, now_ms(self._clock))
+                self._snapshot = committed.snapshot.on_checkpoint(files)
                 clean_log(self._snapshot, now_ms(self._clock))
         except Exception:
             what = "its checkpoint, or the clean-up of its log, failed"

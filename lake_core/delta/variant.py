@@ -20,6 +20,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lake_core.delta.errors import CorruptDataFile, UnsupportedType
 
@@ -211,8 +212,21 @@ def from_python(values: Iterable[Any]) -> pa.Array:
 
 def from_json(texts: Iterable[str | None]) -> pa.Array:
     """Return JSON texts as variants, as Spark's `parse_json` reads them. None is no value. Raises ValueError."""
-    decoder = json.JSONDecoder(parse_float=_json_number)
+    decoder = json.JSONDecoder(
+        parse_float=_json_number, parse_constant=_refuse_constant, object_pairs_hook=_distinct_fields
+    )
     return _column(None if text is None else _encoded(decoder.decode(text)) for text in texts)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a value of JSON")
+
+
+def _distinct_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError(f"an object has a field twice: {[name for name, _ in pairs]}")
+    return fields
 
 
 def _json_number(text: str) -> Decimal | float:
@@ -370,10 +384,19 @@ def whole(array: pa.StructArray, kind: pa.DataType) -> pa.StructArray:
         value = _together(array, children)
     else:
         value = array.field(children["value"]).cast(pa.binary())
+    if metadata.null_count or value.null_count:
+        _check_whole(array, metadata, value)
     if mask is not None:
         # What a null holds is never read, but must be there.
         metadata, value = (column.fill_null(b"") for column in (metadata, value))
     return pa.StructArray.from_arrays([value, metadata], fields=list(kind), mask=mask)
+
+
+def _check_whole(array: pa.StructArray, *parts: pa.Array) -> None:
+    """Raise CorruptDataFile for a variant without its metadata or its value."""
+    for part in parts:
+        if pc.any(pc.and_(array.is_valid(), part.is_null())).as_py():
+            raise CorruptDataFile("a variant has no metadata or no value, though it is not null: write it anew")
 
 
 def _together(array: pa.StructArray, children: Mapping[str, int]) -> pa.Array:

@@ -162,3 +162,30 @@ def test_many_writers_delete_each_its_own_rows() -> None:
     table.refresh()
     assert ids(table.to_arrow()) == list(range(200, 1000))
     assert table.version == 1 + 200
+
+
+REWRITES: dict[str, Callable[[DeltaTable], object]] = {
+    "optimize": lambda t: t.optimize(),
+    "delete": lambda t: t.delete("id = 2", deletion_vectors=False),
+    "update": lambda t: t.update({"v": "-1"}, "id = 2", deletion_vectors=False),
+    "delete everything": lambda t: t.delete(),
+}
+
+
+@pytest.mark.parametrize("name", REWRITES)
+def test_a_file_whose_vector_was_written_again_with_the_same_rows(name: str) -> None:
+    """The rows are the same, but a file is removed by the name of its vector."""
+    table = DeltaTable.create(MemoryStore(), SCHEMA, properties=VECTORS)
+    table.append(rows(0, 4000))
+    table.append(rows(4000, 4010))
+    table.delete("id % 2 = 1 AND id < 4000")
+    late = DeltaTable.open(table.store)
+    table.restore(2)
+    table.delete("id % 2 = 1 AND id < 4000")
+    with pytest.raises(ConcurrentModification):
+        REWRITES[name](late)
+    expected = [id for id in range(4010) if id % 2 == 0 or id >= 4000]
+    assert ids(DeltaTable.open(table.store).to_arrow()) == expected
+    marking = DeltaTable.open(table.store, version=3)
+    marking.delete("id = 2")
+    assert ids(marking.to_arrow()) == [id for id in expected if id != 2]

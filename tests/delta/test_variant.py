@@ -145,3 +145,16 @@ def test_a_struct_with_such_fields_is_no_variant() -> None:
     table.append(pa.table({"s": pa.array([{"metadata": b"m", "value": b"v"}, None], kind)}))
     assert "variantType" not in (table.protocol.writer_features or ())
     assert table.to_arrow()["s"].to_pylist() == [{"metadata": b"m", "value": b"v"}, None]
+
+
+@pytest.mark.parametrize("text", ["{", "", "NaN", "[Infinity]", '{"a": 1, "a": 2}', '"\\ud800"'])
+def test_texts_that_are_no_json_are_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        variant.from_json([text])
+
+
+def test_half_a_variant_is_refused() -> None:
+    table = DeltaTable.create(MemoryStore(), SCHEMA)
+    half = pa.array([{"value": None, "metadata": b"\x01\x00\x00"}], variant.VARIANT)
+    with pytest.raises(CorruptDataFile, match="no metadata or no value"):
+        table.append(pa.table({"id": [1], "v": half}))

@@ -69,9 +69,10 @@ def optimize(
 
     `now`: milliseconds; `target_size`: bytes of a file, `delta.targetFileSize` or 128 MiB by default.
 
-    `where` selects partitions. `purge` rewrites all files with deleted rows, and no others. `sort_large` writes those bins of a task that are to be sorted into many files; without
-    it, one task sorts each bin. Returns None if there is nothing to improve. Raises InvalidPredicate,
-    InvalidExpression, SchemaMismatch, InvalidProperty and what reading and writing raise.
+    `where` selects partitions. `purge` rewrites the files with deleted rows, and no others. `sort_large` writes those
+    bins of a task that are to be sorted into many files; without it, one task sorts each bin. Returns None if there is
+    nothing to improve. Raises InvalidPredicate, InvalidExpression, SchemaMismatch, InvalidProperty and what reading and
+    writing raise.
     """
     target = _target_size(snapshot, target_size)
     schema = snapshot.metadata.arrow_schema

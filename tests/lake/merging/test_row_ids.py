@@ -178,3 +178,68 @@ def test_picks_one_by_one(first: str, second: str, layout: str) -> None:
         except Conflict:
             return
         check(lake, before, was)
+
+
+def with_ids_apart(layout: str) -> Lake:
+    """A lake whose branches have given the same ids to other rows, and have merged these."""
+    lake = Lake.create(MemoryStore())
+    with lake.session(message="rows") as session:
+        session.create_delta("t", SCHEMA, properties=LAYOUTS[layout]).append(rows(range(4)))
+    lake.create_branch("dev")
+    run(lake, "dev", lambda t: t.append(rows(range(20, 24))))
+    run(lake, "main", lambda t: t.append(rows(range(10, 14))))
+    lake.merge("dev")
+    return lake
+
+
+def run(lake: Lake, branch: str, change: Callable[[DeltaTable], object]) -> None:
+    with lake.session(branch, message="change") as session:
+        change(session.delta("t"))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_branches_that_merge_in_turns(layout: str) -> None:
+    lake = with_ids_apart(layout)
+    for turn in range(3):
+        before = {ref: tracked(lake, ref) for ref in ("main", "dev")}
+        run(lake, "dev", lambda t, turn=turn: t.append(rows([30 + turn])))
+        run(lake, "dev", lambda t: t.update({"v": "v + 1"}, "id = 21"))
+        lake.merge("main", into="dev")
+        run(lake, "main", lambda t, turn=turn: t.append(rows([40 + turn])))
+        lake.merge("dev")
+        for ref in ("main", "dev"):
+            now = tracked(lake, ref)
+            # Rows that a branch changes again, after their file was written again for a merge, get new ids.
+            stay = before[ref].keys() - ({20, 21, 22, 23} if turn else {21})
+            assert {key: now[key] for key in stay} == {key: before[ref][key] for key in stay}
+            assert turn or now[21][0] == before[ref][21][0]
+    assert len(tracked(lake)) == 12 + 6
+
+
+@pytest.mark.parametrize("way", ["merge", "pick"])
+def test_both_sides_mark_rows_of_a_file_whose_ids_differ(way: str) -> None:
+    lake = with_ids_apart("vectors")
+    before = tracked(lake)
+    run(lake, "dev", lambda t: t.update({"v": "7"}, "id = 20"))
+    run(lake, "main", lambda t: t.update({"v": "8"}, "id = 21"))
+    if way == "merge":
+        lake.merge("dev")
+    else:
+        lake.cherry_pick(lake.log("dev")[0].id, onto="main")
+    now = tracked(lake)
+    assert {key: id for key, (id, _) in now.items()} == {key: id for key, (id, _) in before.items()}
+    assert now[20][1] == lake.delta("t").version
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_merge_that_takes_the_other_side_keeps_the_ids_of_untouched_rows(layout: str) -> None:
+    lake = created(layout)
+    lake.create_branch("dev")
+    before = tracked(lake)
+    run(lake, "dev", lambda t: (t.delete("id = 1"), t.update({"v": "5"}, "id = 2")))
+    run(lake, "main", lambda t: t.update({"v": "6"}, "id = 2"))
+    lake.merge("dev", strategy="theirs")
+    now = tracked(lake)
+    assert now.keys() == before.keys() - {1}
+    untouched = now.keys() - {2}
+    assert {key: now[key][0] for key in untouched} == {key: before[key][0] for key in untouched}

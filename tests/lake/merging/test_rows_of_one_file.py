@@ -170,3 +170,25 @@ def test_a_pick_brings_its_own_rows_alone(first: str, second: str) -> None:
         if second != "several":  # the steps that find nothing to do are not recorded
             assert held(lake) == in_turn(second)
     assert lake.maintenance.verify() == []
+
+
+def test_a_vector_that_was_written_again_with_the_same_rows() -> None:
+    """A branch has rewritten the file meanwhile. To remove it, it would name a vector that is not there any more."""
+    lake = Lake.create(MemoryStore())
+    with lake.session(message="rows") as session:
+        session.create_delta("t", SCHEMA, properties=PROPERTIES).append(rows(range(4000)))
+    odd = f"id IN ({', '.join(str(id) for id in range(1, 4000, 2))})"
+
+    def run(branch: str, change: Callable[[DeltaTable], object]) -> str:
+        with lake.session(branch, message="change") as session:
+            change(session.delta("t"))
+        return lake.log(branch)[0].id
+
+    undone = run("main", lambda t: t.delete(odd))
+    lake.create_branch("dev")
+    run("dev", lambda t: t.optimize(purge=True))
+    lake.revert(undone)
+    run("main", lambda t: t.delete(odd))
+    with pytest.raises(Conflict):
+        lake.merge("dev")
+    assert lake.delta("t").to_arrow().num_rows == 2000
