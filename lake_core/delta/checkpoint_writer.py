@@ -188,7 +188,8 @@ def _write_v2(
         [
             ("checkpointMetadata", _rows([{"version": version}], _CHECKPOINT_METADATA)),
             ("sidecar", _rows(sidecars, _SIDECAR)),
-            *(each for each in columns if each[0] not in ("add", "remove")),
+            # delta-spark needs the columns of these, too, though no row has one.
+            *((name, array[:0] if name in ("add", "remove") else array) for name, array in columns),
         ]
     )
     body = encode(top)
