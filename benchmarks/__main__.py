@@ -39,6 +39,7 @@ NAMES = (
     "merge",
     "keys",
     "delete",
+    "vectors",
     "graveler",
     "lake",
     "spark",
@@ -156,6 +157,7 @@ def main() -> None:
             ("merge", row_operations.merge),
             ("keys", lambda folder, rounds, rows: row_operations.keys(folder, rounds, rows // 50)),
             ("delete", row_operations.delete),
+            ("vectors", row_operations.vectors),
         ):
             if name in chosen:
                 measured(folder, options.rounds, options.rows)

@@ -162,6 +162,59 @@ def delete(folder: str, rounds: int, count: int) -> None:
     compare(f"delete of 1 % of {count} rows", ours, theirs, rounds=rounds)
 
 
+_VECTORS_FILLED = _OURS_FILLED.replace(
+    "rows(0, 1).schema)", "rows(0, 1).schema, properties={{'delta.enableDeletionVectors': 'true'}})"
+)
+_MARKED: dict[str, tuple[str, str, str]] = {
+    "delete of 1 %": (
+        "",
+        "t.delete('id % 100 = 7').metrics['numDeletedRows']",
+        "t.delete('id % 100 = 7')['num_deleted_rows']",
+    ),
+    "update of 1 %": (
+        "",
+        "t.update({'x': 'x + 1'}, 'id % 100 = 7').metrics['numUpdatedRows']",
+        "t.update(updates={'x': 'x + 1'}, predicate='id % 100 = 7')['num_updated_rows']",
+    ),
+    "merge of a tenth": ("source = rows(0, count // 10 * 11, 11)\n", "", ""),
+    "merge of 10,000 scattered rows": ("source = rows(0, count, count // 10_000)\n", "", ""),
+    "merge of one row": ("source = rows(count // 2, count // 2 + 1)\n", "", ""),
+}
+"""What is measured: how the source is made, and our and their operation. A merge updates, and inserts the others."""
+_OUR_MERGE = (
+    "t.merge(source, 't.id = s.id').when_matched_update('*').when_not_matched_insert('*').execute()"
+    ".metrics['numTargetRowsUpdated']"
+)
+_THEIR_MERGE = (
+    "t.merge(source, 't.id = s.id', source_alias='s', target_alias='t').when_matched_update_all()"
+    ".when_not_matched_insert_all().execute()['num_target_rows_updated']"
+)
+
+
+def vectors(folder: str, rounds: int, count: int) -> None:
+    """Change rows of a table with deletion vectors. deltalake rewrites the files of the same rows."""
+    for name, (source, ours, theirs) in _MARKED.items():
+        compare(
+            f"{name} of {count} rows with vectors",
+            Program(
+                _VECTORS_FILLED.format(folder=folder, count=count) + source,
+                f"result = {ours or _OUR_MERGE}",
+            ),
+            Program(
+                _THEIRS_FILLED.format(folder=folder, count=count) + source,
+                f"result = {theirs or _THEIR_MERGE}",
+            ),
+            rounds=rounds,
+        )
+    marked = "t.delete('id % 100 = 7')\n"
+    compare(
+        f"read of {count} rows, with vectors and without",
+        Program(_VECTORS_FILLED.format(folder=folder, count=count) + marked, "result = len(t.to_arrow())"),
+        Program(_OURS_FILLED.format(folder=folder, count=count) + marked, "result = len(t.to_arrow())"),
+        rounds=rounds,
+    )
+
+
 def race(folder: str, rounds: int, writers: int = 8, count: int = 25) -> None:
     """Append three rows by several processes at once. The rows in the table must be those that were acknowledged."""
     ours_writer = _WRITER.format(

@@ -196,6 +196,26 @@ def _narrow(rows: pa.Table, names: set[str]) -> pa.Table:
     return rows.select([name for name in rows.column_names if name in names] or rows.column_names[:1])
 
 
+def _within_each_other(target: pa.Table, source: pa.Table, name: str) -> tuple[pa.Table, pa.Table]:
+    """Return the rows of both whose whole number lies in the range of the other's: a join costs more than that."""
+    kind = target.schema.field(name).type
+    if not pa.types.is_integer(kind) or kind != source.schema.field(name).type or not (len(target) and len(source)):
+        return target, source
+    keys = target[name], source[name]
+    if any(key.null_count for key in keys):
+        return target, source  # nulls may be equal keys
+    ranges = [pc.min_max(key) for key in keys]
+    least = pc.max_element_wise(*(each["min"] for each in ranges))
+    greatest = pc.min_element_wise(*(each["max"] for each in ranges))
+
+    def within(rows: pa.Table, own: pa.StructScalar) -> pa.Table:
+        if own["min"].equals(least) and own["max"].equals(greatest):
+            return rows
+        return rows.filter(pc.and_(pc.greater_equal(rows[name], least), pc.less_equal(rows[name], greatest)))
+
+    return within(target, ranges[0]), within(source, ranges[1])
+
+
 def _candidates(
     condition: Condition, target: pa.Table, source: pa.Table
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
@@ -204,6 +224,10 @@ def _candidates(
         return
     if condition.keys:
         names = target.column_names[:-1]
+        for name in names:
+            target, source = _within_each_other(target, source, name)
+        if not target.num_rows or not source.num_rows:
+            return
         # The right side of Arrow's join is the one that it keeps in a hash table.
         smaller, larger = sorted((target, source.select([*names, "s"])), key=len)
         joined = larger.join(smaller, keys=names, join_type="inner").select(["t", "s"])
