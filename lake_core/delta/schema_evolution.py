@@ -19,6 +19,7 @@ from lake_core.delta.schema import (
     ArrayType,
     DataType,
     MapType,
+    PrimitiveType,
     StructField,
     StructType,
     check_names,
@@ -26,12 +27,15 @@ from lake_core.delta.schema import (
     resolve,
     schema_from_arrow,
     schema_to_json,
+    type_from_arrow,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lake_core.delta.action import Metadata
+
+_TYPE_CHANGES = "delta.typeChanges"
 
 
 def with_schema(metadata: Metadata, schema: StructType, partition_columns: Sequence[str] | None = None) -> Metadata:
@@ -195,6 +199,46 @@ def made_nullable(metadata: Metadata, column: str) -> Metadata:
     return with_schema(
         metadata, _edited(metadata.schema, _path(metadata.schema, column), lambda child: replace(child, nullable=True))
     )
+
+
+def widened(metadata: Metadata, column: str, kind: pa.DataType) -> Metadata:
+    """Return the metadata with a column, or a field inside one (by dots), of a wider type.
+
+    Protocol section: Type Widening. Raises SchemaMismatch, UnsupportedType.
+    """
+    path = _path(metadata.schema, column)
+    _check_unused(metadata, path, "widened")
+    new = type_from_arrow(kind, column)
+
+    def edit(child: StructField) -> StructField:
+        if child.type == new:
+            return child
+        old = child.type
+        if not (isinstance(old, PrimitiveType) and isinstance(new, PrimitiveType) and _is_wider(old, new)):
+            raise SchemaMismatch(
+                f"column {column!r} is {_name(old)}, which cannot become {_name(new)}: whole numbers can become longer "
+                "ones, doubles (but for long) or decimals with as many digits before the point, floats doubles, "
+                "decimals larger ones, and dates timestamps without a zone. Write the values to another column"
+            )
+        changes = [*child.metadata.get(_TYPE_CHANGES, ()), {"fromType": old.name, "toType": new.name}]
+        return replace(child, type=new, metadata={**child.metadata, _TYPE_CHANGES: changes})
+
+    return with_schema(metadata, _edited(metadata.schema, path, edit))
+
+
+def _is_wider(old: PrimitiveType, new: PrimitiveType) -> bool:
+    """Return whether readers of tables with widened types read values of one type as the other."""
+    before, after = old.to_arrow(), new.to_arrow()
+    if pa.types.is_integer(before):
+        if pa.types.is_decimal(after):
+            return bool(after.precision - after.scale >= (20 if before.bit_width == 64 else 10))
+        longer = pa.types.is_integer(after) and after.bit_width > before.bit_width
+        return bool(longer or (pa.types.is_float64(after) and before.bit_width <= 32))
+    if pa.types.is_decimal(before) and pa.types.is_decimal(after):
+        more_digits = after.precision - after.scale >= before.precision - before.scale
+        return bool(more_digits and after.scale >= before.scale)
+    is_float = pa.types.is_float32(before) and pa.types.is_float64(after)
+    return bool(is_float or (pa.types.is_date(before) and new.name == "timestamp_ntz"))
 
 
 def commented(metadata: Metadata, comments: Mapping[str, str | None]) -> Metadata:

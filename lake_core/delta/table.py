@@ -456,6 +456,18 @@ class DeltaTable(TableView):
         """
         return self.operate(lambda snapshot, _: alter.drop_columns(snapshot, names), txn)
 
+    def widen_column(self, column: str, kind: pa.DataType, *, txn: Txn | None = None) -> OperationResult:
+        """Give a column, or a field inside one (by dots), a wider type, such as `pa.int64()` to one of int32.
+
+        Needs `delta.enableTypeWidening`. Data files stay as they are.
+
+        Raises:
+            SchemaMismatch: The table has no such column, uses it in a rule, or the type is not a wider one.
+            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
+                again.
+        """
+        return self.operate(lambda snapshot, _: alter.widen_column(snapshot, column, kind), txn)
+
     def drop_not_null(self, column: str, *, txn: Txn | None = None) -> OperationResult:
         """Allow nulls in a column, or a field inside one (by dots).
 

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -408,6 +409,30 @@ def test_both_keep_a_table_readable_for_iceberg(delta_spark: DeltaSpark, tmp_pat
 def _adds(table: DeltaTable) -> list[dict[str, Any]]:
     data = bytes(table.store.get(f"_delta_log/{table.version:020}.json"))
     return [json.loads(line) for line in data.splitlines() if b'"add"' in line]
+
+
+@pytest.mark.parametrize("creator", ["here", "there"])
+def test_both_widen_types(delta_spark: DeltaSpark, tmp_path: Path, creator: str) -> None:
+    url = str(tmp_path)
+    schema = pa.schema([("id", pa.int64()), ("a", pa.int32()), ("b", pa.float32()), ("c", pa.int16())])
+    if creator == "here":
+        DeltaTable.create(url, schema, properties={"delta.enableTypeWidening": "true"})
+    else:
+        delta_spark.sql(
+            f"CREATE TABLE delta.`{url}` (id BIGINT, a INT, b FLOAT, c SMALLINT) USING delta "
+            "TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
+        )
+    table = DeltaTable.open(url)
+    table.append(pa.table({"id": [1], "a": [5], "b": [0.5], "c": [7]}, schema=schema))
+    table.widen_column("a", pa.int64())
+    table.widen_column("c", pa.decimal128(12, 2))
+    delta_spark.sql(f"INSERT INTO delta.`{url}` VALUES (2, {2**40}, 0.25, 0.75)")
+    delta_spark.sql(f"ALTER TABLE delta.`{url}` ALTER COLUMN b TYPE DOUBLE")
+    table.refresh().append(pa.table({"id": [3], "a": [1], "b": [1e300], "c": [Decimal("2.50")]}, schema=table.schema))
+    assert delta_spark.rows(url) == _ours(table)
+    delta_spark.sql(f"OPTIMIZE delta.`{url}`")
+    table.refresh().checkpoint()
+    assert delta_spark.rows(url) == _ours(DeltaTable.open(url))
 
 
 def test_variants_of_both(delta_spark: DeltaSpark, tmp_path: Path) -> None:

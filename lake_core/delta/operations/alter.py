@@ -17,13 +17,23 @@ from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping
 from lake_core.delta.conflict import Reads
 from lake_core.delta.definition import asked_protocol
 from lake_core.delta.errors import ConstraintNotFound, ConstraintViolation, InvalidProperty, SchemaMismatch
-from lake_core.delta.features import CONSTRAINT_PREFIX, upgraded, upgraded_for
+from lake_core.delta.features import CONSTRAINT_PREFIX, is_active, upgraded, upgraded_for
+from lake_core.delta.iceberg_compat import compat_version
 from lake_core.delta.properties import check_properties
 from lake_core.delta.row_rules import GENERATION_EXPRESSION, INVARIANTS, check_rules, constraint, constraints
 from lake_core.delta.row_tracking import ENABLED, OWN_PROPERTIES, materialized_columns, with_column_names
 from lake_core.delta.scan import plan_scan, stream_rows
 from lake_core.delta.schema import schema_from_arrow, schema_to_json, walk
-from lake_core.delta.schema_evolution import added, commented, dropped, made_nullable, renamed, reordered, with_schema
+from lake_core.delta.schema_evolution import (
+    added,
+    commented,
+    dropped,
+    made_nullable,
+    renamed,
+    reordered,
+    widened,
+    with_schema,
+)
 from lake_core.delta.transaction import Operation
 from lake_core.readable import count_of
 
@@ -161,6 +171,18 @@ def rename_column(snapshot: Snapshot, column: str, name: str) -> Operation | Non
     """Rename a column; needs column mapping. Raises SchemaMismatch."""
     parameters = {"oldColumnPath": column, "newColumnPath": name}
     return _redefined(snapshot, "RENAME COLUMN", parameters, renamed(snapshot.metadata, column, name))
+
+
+def widen_column(snapshot: Snapshot, column: str, kind: pa.DataType) -> Operation | None:
+    """Give a column a wider type; needs type widening. Raises SchemaMismatch, UnsupportedType, InvalidProperty."""
+    if not is_active("typeWidening", snapshot.protocol, snapshot.metadata):
+        raise SchemaMismatch(
+            f"the type of column {column!r} can be changed only in a table with type widening, which older readers "
+            "cannot read: call set_properties({'delta.enableTypeWidening': 'true'})"
+        )
+    if compat_version(snapshot.protocol, snapshot.metadata) is not None:
+        raise InvalidProperty("the table is kept readable for Iceberg: with this writer its columns keep their types")
+    return _redefined(snapshot, "CHANGE COLUMN", {"column": column}, widened(snapshot.metadata, column, kind))
 
 
 def drop_columns(snapshot: Snapshot, names: Sequence[str]) -> Operation | None:
