@@ -20,6 +20,7 @@ from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.clustering import check_clustering
 from lake_core.delta.column_mapping import with_highest_id
 from lake_core.delta.commit_file import encode_actions, read_commit_info
+from lake_core.delta.commit_time import CommitTimes
 from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts, check_unseen, isolation_level
 from lake_core.delta.difference import difference
 from lake_core.delta.errors import (
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from lake_core.store import ObjectStore
 
 ENGINE = "lake-orch"
+_COMMIT_TIMES = "inCommitTimestamp"
 COMMIT_DEADLINE = 120.0
 """The number of seconds after which a commit gives up."""
 
@@ -203,7 +205,7 @@ def _commit(operation: Operation, now: int, deadline: float, end: float) -> Comm
             after = _after_others(operation, latest, newest, now)
             if after is None:
                 return Committed(newest, newest.version, already_recorded=True)
-            if after is not operation or gives_ids(newest.protocol, newest.metadata):
+            if after is not operation or _depends_on_version(operation, newest):
                 operation, actions = after, encode_operation(after, newest, now)
         latest, version = newest, newest.version + 1
         body = encode_actions([("commitInfo", commit_info(operation, latest, latest.store, commit_id, now))]) + actions
@@ -317,7 +319,7 @@ def encode_operation(operation: Operation, latest: Snapshot | None, now: int) ->
     if operation.protocol is not None:
         actions.append(("protocol", operation.protocol.to_json()))
     if operation.metadata is not None:
-        actions.append(("metaData", operation.metadata.to_json()))
+        actions.append(("metaData", _with_enablement(operation, latest, now).to_json()))
     if operation.transaction is not None:
         actions.append(("txn", operation.transaction.to_json()))
     recorded_id = None if operation.transaction is None else operation.transaction.app_id
@@ -337,6 +339,39 @@ def encode_operation(operation: Operation, latest: Snapshot | None, now: int) ->
     actions += [("add", add) for add in adds]
     actions += [("cdc", file.to_change_json()) for file in operation.changes]
     return encode_actions(actions)
+
+
+def _depends_on_version(operation: Operation, latest: Snapshot) -> bool:
+    """Return whether the actions of an operation on top of a version are others than on top of another one."""
+    return gives_ids(latest.protocol, latest.metadata) or _enables_commit_times(operation, latest)
+
+
+def _enables_commit_times(operation: Operation, latest: Snapshot | None) -> bool:
+    if latest is None or is_active(_COMMIT_TIMES, latest.protocol, latest.metadata):
+        return False
+    metadata, protocol = defined_by(operation, latest)
+    return is_active(_COMMIT_TIMES, protocol, metadata)
+
+
+def _with_enablement(operation: Operation, latest: Snapshot | None, now: int) -> Metadata:
+    """Return an operation's metadata. If it enables in-commit timestamps, it says since when the log has them."""
+    metadata, _ = defined_by(operation, latest)
+    if latest is None or not _enables_commit_times(operation, latest):
+        return metadata
+    since = {
+        "delta.inCommitTimestampEnablementVersion": str(latest.version + 1),
+        "delta.inCommitTimestampEnablementTimestamp": str(_commit_time(latest, now)),
+    }
+    return replace(metadata, configuration={**metadata.configuration, **since})
+
+
+def _commit_time(latest: Snapshot | None, now: int) -> int:
+    """Return the in-commit timestamp of a commit, which is later than that of the one before."""
+    if latest is None:
+        return now
+    before = last_in_commit_timestamp(latest)
+    # The commit before the first one that has a time of its own has that of its file.
+    return max(now, (CommitTimes(latest).at(latest.version) if before < 0 else before) + 1)
 
 
 def _give_ids(
@@ -387,9 +422,8 @@ def commit_info(
     """
     metadata, protocol = defined_by(operation, latest)
     info: dict[str, Any] = {}
-    if is_active("inCommitTimestamp", protocol, metadata):
-        before = -1 if latest is None else last_in_commit_timestamp(latest)
-        now = max(now, before + 1)
+    if is_active(_COMMIT_TIMES, protocol, metadata):
+        now = _commit_time(latest, now)
         info["inCommitTimestamp"] = now
     return info | {
         "timestamp": now,

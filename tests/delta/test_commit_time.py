@@ -13,6 +13,7 @@ from lake_core.delta.commit_time import CommitTimes
 from lake_core.delta.errors import VersionNotFound
 from lake_core.delta.log_segment import checkpoint_key, commit_key
 from lake_core.store import MemoryStore
+from lake_core.testing import ManualClock
 from tests.delta.tables import SCHEMA, ids, instant, rows
 
 START = instant("2024-01-01T00:00:00")
@@ -171,3 +172,23 @@ def test_a_commit_info_that_does_not_stand_first() -> None:
     assert _version(store, _at(3600 * 2)) == 2
     _edit(store, 2, commitInfo={"inCommitTimestamp": "soon"})
     assert CommitTimes(DeltaTable.open(store).snapshot).at(2) == int(_at(0.2).timestamp() * 1000)
+
+
+def test_commit_times_can_be_enabled_later() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    table = DeltaTable.create(store, SCHEMA, clock=clock)
+    table.append(rows(0, 2))
+    late = DeltaTable.open(store, clock=clock)
+    table.append(rows(2, 4))
+    late.set_properties({"delta.enableInCommitTimestamps": "true"})
+    late.append(rows(4, 6))
+    infos = [json.loads(bytes(store.get(commit_key(version))).splitlines()[0])["commitInfo"] for version in range(5)]
+    assert ["inCommitTimestamp" in info for info in infos] == [False, False, False, True, True]
+    assert late.properties["delta.inCommitTimestampEnablementVersion"] == "3"
+    assert late.properties["delta.inCommitTimestampEnablementTimestamp"] == str(infos[3]["inCommitTimestamp"])
+    times = [row["timestamp"] for row in late.history()]
+    assert times == sorted(times, reverse=True)
+    assert len(set(times)) == 5
+    for version, moment in zip(range(4, -1, -1), times, strict=True):
+        at = dt.datetime.fromtimestamp(moment / 1000, dt.UTC)
+        assert DeltaTable.open(store, timestamp=at).version == version

@@ -70,10 +70,6 @@ def test_a_table_begins_at_the_lowest_protocol(
     later = DeltaTable.create(MemoryStore(), SCHEMA)
     if "delta.constraints.c" in properties:
         later.add_constraint("c", "id > 0")
-    elif "delta.enableInCommitTimestamps" in properties:
-        with pytest.raises(InvalidProperty, match="when a table is created"):
-            later.set_properties(properties)
-        return
     else:
         later.set_properties(properties)
     assert versions(later) == wanted
@@ -301,7 +297,6 @@ def test_a_change_puts_nothing_in_force_that_was_not_asked_for(store: MemoryStor
         ({"delta.minWriterVersion": "9"}, "from 1 to 7"),
         ({"delta.minReaderVersion": "x"}, "from 1 to 3"),
         ({"delta.feature.appendOnly": "false"}, "supported"),
-        ({"delta.enableInCommitTimestamps": "true"}, "created"),
         ({"a": 1}, "text"),
         ({"delta.minReaderVersion": 2}, "text"),
         ("delta.appendOnly", "mapping"),

@@ -67,10 +67,6 @@ def set_properties(snapshot: Snapshot, properties: Mapping[str, str]) -> Operati
     protocol, plain_properties = asked_protocol(snapshot.protocol, properties)
     metadata = snapshot.metadata
     configuration = {**metadata.configuration, **plain_properties}
-    if configuration.get("delta.enableInCommitTimestamps", "false").lower() == "true" and not _has_commit_times(
-        metadata
-    ):
-        raise InvalidProperty("delta.enableInCommitTimestamps can be set only when a table is created")
     if MODE_PROPERTY in plain_properties:
         metadata, configuration = _remapped(metadata, configuration)
     tracks = plain_properties.get(ENABLED, "false").lower() == "true"
@@ -212,10 +208,6 @@ def reorder_columns(snapshot: Snapshot, names: Sequence[str]) -> Operation | Non
 
 def _redefined(snapshot: Snapshot, name: str, parameters: dict[str, str], metadata: Metadata) -> Operation | None:
     return None if metadata == snapshot.metadata else Operation(name, parameters, snapshot).defining(metadata)
-
-
-def _has_commit_times(metadata: Metadata) -> bool:
-    return metadata.configuration.get("delta.enableInCommitTimestamps", "false").lower() == "true"
 
 
 def _remapped(metadata: Metadata, configuration: dict[str, str]) -> tuple[Metadata, dict[str, str]]:
