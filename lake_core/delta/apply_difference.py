@@ -26,6 +26,7 @@ from lake_core.dataset import (
 from lake_core.delta.action import Metadata, SetTransaction
 from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.changes import changes_of_commit, fits
+from lake_core.delta.commit_actions import commit_info, encode_operation
 from lake_core.delta.commit_file import encode_actions, single_actions
 from lake_core.delta.commit_range import ABSORBED_FIELD, WRITES_FIELD, CommitRange, log_etag, rearranges
 from lake_core.delta.conflict import Footprint, Reads, check_conflicts
@@ -51,7 +52,7 @@ from lake_core.delta.read_set import READS_FIELD, read_set_texts
 from lake_core.delta.reissued_ids import reissued, with_ids_of
 from lake_core.delta.row_conflict import VectorChanges, combined
 from lake_core.delta.set_transaction import NEVER
-from lake_core.delta.transaction import Operation, commit_info, encode_operation
+from lake_core.delta.transaction import Operation
 from lake_core.errors import ObjectMissing
 from lake_core.store import MemoryStore
 

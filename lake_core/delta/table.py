@@ -11,6 +11,7 @@ import pyarrow as pa
 from lake_core import runtime
 from lake_core.clock import Clock, now_ms, system_clock
 from lake_core.delta.action import Protocol
+from lake_core.delta.commit_actions import partition_by_text
 from lake_core.delta.conflict import Reads
 from lake_core.delta.definition import asked_protocol, check_empty, check_same, new_metadata
 from lake_core.delta.errors import (
@@ -30,7 +31,7 @@ from lake_core.delta.result import OperationResult, recorded_operation
 from lake_core.delta.set_transaction import recorded_version, set_transaction
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.delta.table_view import Location, TableView
-from lake_core.delta.transaction import Committed, Operation, commit, commit_first, partition_by_text
+from lake_core.delta.transaction import Committed, Operation, commit, commit_first
 from lake_core.runner import Runner, run_here
 from lake_core.store import store_at
 from lake_core.txn import Txn, check_txn

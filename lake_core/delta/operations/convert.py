@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lake_core.delta.action import Protocol
+from lake_core.delta.commit_actions import partition_by_text
 from lake_core.delta.data_file import AddFile
 from lake_core.delta.data_file_reader import DataFiles
 from lake_core.delta.definition import new_metadata
@@ -25,7 +26,7 @@ from lake_core.delta.path import encode_path
 from lake_core.delta.schema import StructType, schema_from_arrow
 from lake_core.delta.schema_evolution import added
 from lake_core.delta.statistics import Leaf, StatisticsCollector, indexed_leaves
-from lake_core.delta.transaction import Operation, partition_by_text
+from lake_core.delta.transaction import Operation
 from lake_core.nested_arrays import leaf_types
 from lake_core.parquet_rows import INT96_UNIT, with_instants
 from lake_core.runner import Runner, run_here

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import pyarrow as pa
 
 from lake_core.delta.action_fields import PARTITION_VALUES
+from lake_core.delta.commit_actions import partition_by_text
 from lake_core.delta.conflict import Reads
 from lake_core.delta.conform import without_new_voids
 from lake_core.delta.definition import check_partitioning
@@ -20,7 +21,7 @@ from lake_core.delta.scan import Scan, files_of_partitions, plan_scan
 from lake_core.delta.schema import schema_from_arrow
 from lake_core.delta.schema_evolution import evolved, replaced, with_schema
 from lake_core.delta.skipping import partition_table
-from lake_core.delta.transaction import Operation, partition_by_text
+from lake_core.delta.transaction import Operation
 from lake_core.expression import And, Column, In, IsNull, Or, Predicate, parse_predicate
 from lake_core.runner import Runner, run_here
 
