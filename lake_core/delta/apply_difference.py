@@ -47,12 +47,12 @@ from lake_core.delta.log_segment import commit_key
 from lake_core.delta.marked_write import MARKED_FIELD, MarkedWrites, marked_field, marked_writes, sets_marker
 from lake_core.delta.net_feed import exist, net_changes
 from lake_core.delta.numpy_arrays import texts
+from lake_core.delta.operation import Operation
 from lake_core.delta.path import data_keys
 from lake_core.delta.read_set import READS_FIELD, read_set_texts
 from lake_core.delta.reissued_ids import reissued, with_ids_of
 from lake_core.delta.row_conflict import VectorChanges, combined
 from lake_core.delta.set_transaction import NEVER
-from lake_core.delta.transaction import Operation
 from lake_core.errors import ObjectMissing
 from lake_core.store import MemoryStore
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lake_core.delta.action import DomainMetadata, Metadata, Protocol
+    from lake_core.delta.operation import Operation
     from lake_core.delta.snapshot import Snapshot
-    from lake_core.delta.transaction import Operation
     from lake_core.store import ObjectStore
 
 ENGINE = "lake-orch"

@@ -141,8 +141,8 @@ class DeltaFormat(DatasetFormat):
     def release(self, store: DatasetStore) -> None:
         """Commit a table definition without the lake's feature."""
         from lake_core.delta.features import MANAGED, supported_features
+        from lake_core.delta.operation import Operation
         from lake_core.delta.table import DeltaTable
-        from lake_core.delta.transaction import Operation
 
         table = DeltaTable.at(self.snapshot(store))
         protocol = table.protocol

@@ -22,6 +22,7 @@ from lake_core.delta.errors import (
 )
 from lake_core.delta.features import READER_VERSION, WRITER_VERSION, check_writable, upgraded_for
 from lake_core.delta.fit import fit_rows
+from lake_core.delta.operation import Operation
 from lake_core.delta.operations import alter
 from lake_core.delta.operations.delete import delete
 from lake_core.delta.operations.update import update
@@ -31,7 +32,7 @@ from lake_core.delta.result import OperationResult, recorded_operation
 from lake_core.delta.set_transaction import recorded_version, set_transaction
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.delta.table_view import Location, TableView
-from lake_core.delta.transaction import Committed, Operation, commit, commit_first
+from lake_core.delta.transaction import Committed, commit, commit_first
 from lake_core.runner import Runner, run_here
 from lake_core.store import store_at
 from lake_core.txn import Txn, check_txn

@@ -60,12 +60,12 @@ if TYPE_CHECKING:
 
     from lake_core.delta import OperationResult
     from lake_core.delta.data_file_reader import DataFiles
+    from lake_core.delta.operation import Operation
     from lake_core.delta.operations.merge_condition import Condition, Key
     from lake_core.delta.operations.merge_file import FileMerge, MergedFile
     from lake_core.delta.row_writer import RowWriter
     from lake_core.delta.scan import Scan
     from lake_core.delta.snapshot import Snapshot
-    from lake_core.delta.transaction import Operation
     from lake_core.expression import Predicate
     from lake_core.txn import Txn
 

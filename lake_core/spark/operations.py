@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from lake_core.delta.operation import Operation
     from lake_core.delta.operations.vacuum import Orphans, VacuumResult
     from lake_core.delta.snapshot import Snapshot
-    from lake_core.delta.transaction import Operation
     from lake_core.txn import Txn
 
 Target: TypeAlias = DeltaTable | str

@@ -14,7 +14,8 @@ from lake_core.delta import DeltaTable
 from lake_core.delta.action import SetTransaction
 from lake_core.delta.errors import CommitOutcomeUnknown, CommitTimeout
 from lake_core.delta.log_segment import commit_key
-from lake_core.delta.transaction import Operation, commit
+from lake_core.delta.operation import Operation
+from lake_core.delta.transaction import commit
 from lake_core.errors import AlreadyExists, StoreUnavailable
 from lake_core.runtime import Runtime
 from lake_core.store import MemoryStore

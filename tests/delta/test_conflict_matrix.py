@@ -29,11 +29,12 @@ from lake_core.delta.errors import (
     UnsupportedWriterFeature,
 )
 from lake_core.delta.log_segment import commit_key
+from lake_core.delta.operation import Operation
 from lake_core.delta.operations.write import Write
 from lake_core.delta.result import OperationResult
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.table import ArrowData
-from lake_core.delta.transaction import Operation, commit
+from lake_core.delta.transaction import commit
 from lake_core.store import MemoryStore, ObjectStore
 from lake_core.store.object_store import Bytes, ObjectMeta
 from lake_core.testing import FaultStore

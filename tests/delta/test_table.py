@@ -32,7 +32,7 @@ from lake_core.delta.errors import (
     VersionNotFound,
 )
 from lake_core.delta.log_segment import commit_key
-from lake_core.delta.transaction import Operation
+from lake_core.delta.operation import Operation
 from lake_core.errors import LakeError
 from lake_core.expression import InvalidExpression
 from lake_core.store import MemoryStore

@@ -19,6 +19,7 @@ from lake_core.delta.definition import asked_protocol
 from lake_core.delta.errors import ConstraintNotFound, ConstraintViolation, InvalidProperty, SchemaMismatch
 from lake_core.delta.features import CONSTRAINT_PREFIX, is_active, upgraded, upgraded_for
 from lake_core.delta.iceberg_compat import compat_version
+from lake_core.delta.operation import Operation
 from lake_core.delta.properties import check_properties
 from lake_core.delta.row_rules import GENERATION_EXPRESSION, INVARIANTS, check_rules, constraint, constraints
 from lake_core.delta.row_tracking import ENABLED, OWN_PROPERTIES, materialized_columns, with_column_names
@@ -34,7 +35,6 @@ from lake_core.delta.schema_evolution import (
     widened,
     with_schema,
 )
-from lake_core.delta.transaction import Operation
 from lake_core.readable import count_of
 
 if TYPE_CHECKING:

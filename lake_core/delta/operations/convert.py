@@ -21,12 +21,12 @@ from lake_core.delta.definition import new_metadata
 from lake_core.delta.errors import ConvertFailed, CorruptDataFile, SchemaMismatch, TableAlreadyExists
 from lake_core.delta.features import READER_VERSION, WRITER_VERSION, upgraded_for
 from lake_core.delta.log_segment import log_exists
+from lake_core.delta.operation import Operation
 from lake_core.delta.partition_value import parse
 from lake_core.delta.path import encode_path
 from lake_core.delta.schema import StructType, schema_from_arrow
 from lake_core.delta.schema_evolution import added
 from lake_core.delta.statistics import Leaf, StatisticsCollector, indexed_leaves
-from lake_core.delta.transaction import Operation
 from lake_core.nested_arrays import leaf_types
 from lake_core.parquet_rows import INT96_UNIT, with_instants
 from lake_core.runner import Runner, run_here

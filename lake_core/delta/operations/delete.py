@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lake_core.delta.conflict import Reads
+from lake_core.delta.operation import Operation
 from lake_core.delta.operations.marking import marks_rows
 from lake_core.delta.operations.rewrite import (
     check_not_append_only,
@@ -17,7 +18,6 @@ from lake_core.delta.operations.rewrite import (
 )
 from lake_core.delta.row_writer import row_writer
 from lake_core.delta.scan import files_of_partitions, plan_scan
-from lake_core.delta.transaction import Operation
 from lake_core.expression import Predicate, parse_predicate
 from lake_core.runner import Runner, run_here
 

@@ -21,6 +21,7 @@ from lake_core.delta.errors import InvalidMerge, MultipleSourceRows, SchemaMisma
 from lake_core.delta.features import upgraded_for
 from lake_core.delta.fit import fit_rows
 from lake_core.delta.numpy_arrays import integers, mask
+from lake_core.delta.operation import Operation
 from lake_core.delta.operations.assignment import check_not_identity
 from lake_core.delta.operations.marking import Replaced, mark, marks_rows
 from lake_core.delta.operations.merge_clause import (
@@ -43,7 +44,6 @@ from lake_core.delta.row_writer import RowWriter, row_writer
 from lake_core.delta.scan import Scan, open_data_files, with_tracked_rows
 from lake_core.delta.schema_evolution import evolved
 from lake_core.delta.skipping import partition_filter, skip
-from lake_core.delta.transaction import Operation
 from lake_core.expression import And, Predicate, columns, parse_predicate
 from lake_core.readable import count_of
 from lake_core.runner import run_here

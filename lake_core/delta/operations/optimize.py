@@ -25,6 +25,7 @@ from lake_core.arrow_scalar import scalar
 from lake_core.delta.errors import InvalidPredicate, InvalidProperty, SchemaMismatch
 from lake_core.delta.features import holds_partitions
 from lake_core.delta.numpy_arrays import integers, mask, numbers
+from lake_core.delta.operation import Operation
 from lake_core.delta.operations.rewrite import on_partitions_only, predicate_parameter, sizes
 from lake_core.delta.operations.zorder import z_values
 from lake_core.delta.ordered_rows import in_order
@@ -34,7 +35,6 @@ from lake_core.delta.scan import Scan, files_of_partitions, open_data_files, wit
 from lake_core.delta.schema import resolve
 from lake_core.delta.skipping import num_records
 from lake_core.delta.statistics import leaf_values
-from lake_core.delta.transaction import Operation
 from lake_core.expression import parse_predicate
 from lake_core.runner import Runner, run_here
 

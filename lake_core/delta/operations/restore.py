@@ -14,9 +14,9 @@ from lake_core.delta.deletion_vector import vector_keys
 from lake_core.delta.difference import difference
 from lake_core.delta.errors import DataFileMissing
 from lake_core.delta.features import supported_features, upgraded
+from lake_core.delta.operation import Operation
 from lake_core.delta.operations.rewrite import check_not_append_only, sizes
 from lake_core.delta.path import data_keys
-from lake_core.delta.transaction import Operation
 from lake_core.errors import NotFound
 
 if TYPE_CHECKING:

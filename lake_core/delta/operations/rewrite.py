@@ -17,12 +17,12 @@ from lake_core.delta.data_file_reader import POSITION
 from lake_core.delta.errors import AppendOnlyTable
 from lake_core.delta.features import is_active
 from lake_core.delta.numpy_arrays import booleans, integers, mask, numbers
+from lake_core.delta.operation import Operation
 from lake_core.delta.operations.assignment import Assignment, assign
 from lake_core.delta.operations.marking import MarkedRows, Replaced, mark
 from lake_core.delta.row_tracking import changed_rows, without_row_ids
 from lake_core.delta.scan import Scan, open_data_files, with_tracked_rows
 from lake_core.delta.skipping import num_records
-from lake_core.delta.transaction import Operation
 from lake_core.expression import Predicate, columns, evaluate
 
 if TYPE_CHECKING:

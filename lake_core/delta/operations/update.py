@@ -15,8 +15,8 @@ from lake_core.runner import Runner, run_here
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lake_core.delta.operation import Operation
     from lake_core.delta.snapshot import Snapshot
-    from lake_core.delta.transaction import Operation
 
 
 def update(

@@ -14,6 +14,7 @@ from lake_core.delta.conform import without_new_voids
 from lake_core.delta.definition import check_partitioning
 from lake_core.delta.errors import SchemaMismatch
 from lake_core.delta.features import upgraded_for
+from lake_core.delta.operation import Operation
 from lake_core.delta.operations.marking import Replaced, marks_rows
 from lake_core.delta.operations.rewrite import check_not_append_only, logs_changes, on_partitions_only, rewrite, sizes
 from lake_core.delta.row_writer import ReplaceWhere, RowWriter, row_writer
@@ -21,7 +22,6 @@ from lake_core.delta.scan import Scan, files_of_partitions, plan_scan
 from lake_core.delta.schema import schema_from_arrow
 from lake_core.delta.schema_evolution import evolved, replaced, with_schema
 from lake_core.delta.skipping import partition_table
-from lake_core.delta.transaction import Operation
 from lake_core.expression import And, Column, In, IsNull, Or, Predicate, parse_predicate
 from lake_core.runner import Runner, run_here
 
