@@ -91,8 +91,11 @@ def _commit_time(latest: Snapshot | None, now: int) -> int:
     if latest is None:
         return now
     before = last_in_commit_timestamp(latest)
-    # The commit before the first one that has a time of its own has that of its file.
-    return max(now, (CommitTimes(latest).at(latest.version) if before < 0 else before) + 1)
+    if before < 0:
+        # The commit before the first one that has a time of its own has that of its file, if the log still has it.
+        times = CommitTimes(latest)
+        before = times.at(latest.version) if latest.version in times.versions else -1
+    return max(now, before + 1)
 
 
 def _give_ids(

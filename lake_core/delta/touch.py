@@ -19,6 +19,8 @@ from lake_core.delta.skipping import skip
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
 
     from lake_core.delta.snapshot import Snapshot
@@ -53,7 +55,7 @@ def touches(
     return any(
         (not deleted and _has_read(read, adds, after))
         or _has_read(read, removes, before)
-        or (len(marked) and (isinstance(read, Reads) or has_match(before, marked.before, read, rows)))
+        or (len(marked) and _has_read_rows(read, marked, rows, before))
         for read in reads
     )
 
@@ -67,6 +69,14 @@ def rearranges(before: Snapshot, after: Snapshot) -> bool:
     """Return whether the commits between two states only rearrange rows."""
     commits = CommitRange.between(before, after)
     return commits.continues and commits.only_rearranges()
+
+
+def _has_read_rows(
+    read: Reads | Predicate, marked: VectorChanges, rows: Sequence[npt.NDArray[np.int64]], before: Snapshot
+) -> bool:
+    if isinstance(read, Reads):
+        return read is Reads.WHOLE_TABLE
+    return has_match(before, marked.before, read, rows)
 
 
 def _has_read(read: Reads | Predicate, files: pa.Table, snapshot: Snapshot) -> bool:
