@@ -112,11 +112,20 @@ def supported_features(protocol: Protocol) -> frozenset[str]:
     )
 
 
+def compat_version(protocol: Protocol, metadata: Metadata) -> int | None:
+    """Return the version of the rules by which a table is kept readable for Iceberg; None for a table without any."""
+    active = [version for version in (1, 2) if is_active(f"icebergCompatV{version}", protocol, metadata)]
+    return max(active, default=None)
+
+
 def holds_partitions(protocol: Protocol, metadata: Metadata) -> bool:
     """Return whether data files hold the partition columns as well. Section: Materialize Partition Columns."""
     asked = metadata.configuration.get("delta.writePartitionColumnsToParquet", "false").lower() == "true"
-    for_iceberg = any(is_active(f"icebergCompatV{version}", protocol, metadata) for version in (1, 2))
-    return asked or for_iceberg or MATERIALIZED_PARTITIONS in supported_features(protocol)
+    return (
+        asked
+        or compat_version(protocol, metadata) is not None
+        or MATERIALIZED_PARTITIONS in supported_features(protocol)
+    )
 
 
 def upgraded_for(

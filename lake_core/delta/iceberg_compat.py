@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from lake_core.delta.column_mapping import MODE_PROPERTY
 from lake_core.delta.errors import InvalidProperty
-from lake_core.delta.features import is_active
+from lake_core.delta.features import compat_version
 from lake_core.delta.schema import ArrayType, MapType, PrimitiveType, walk
 
 if TYPE_CHECKING:
@@ -19,16 +19,9 @@ if TYPE_CHECKING:
 
     from lake_core.delta.action import Metadata, Protocol
 
-_FEATURES: Final = {1: "icebergCompatV1", 2: "icebergCompatV2"}
 _PROPERTIES: Final = {1: "delta.enableIcebergCompatV1", 2: "delta.enableIcebergCompatV2"}
 _VECTORS: Final = "delta.enableDeletionVectors"
 _NOT_IN_ICEBERG: Final = ("void", "variant")
-
-
-def compat_version(protocol: Protocol, metadata: Metadata) -> int | None:
-    """Return the version of the rules that a table keeps; None for a table without any."""
-    active = [version for version, feature in _FEATURES.items() if is_active(feature, protocol, metadata)]
-    return max(active, default=None)
 
 
 def asked_version(properties: Mapping[str, str]) -> int | None:

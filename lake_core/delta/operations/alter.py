@@ -17,8 +17,7 @@ from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping
 from lake_core.delta.conflict import Reads
 from lake_core.delta.definition import asked_protocol
 from lake_core.delta.errors import ConstraintNotFound, ConstraintViolation, InvalidProperty, SchemaMismatch
-from lake_core.delta.features import CONSTRAINT_PREFIX, is_active, upgraded, upgraded_for
-from lake_core.delta.iceberg_compat import compat_version
+from lake_core.delta.features import CONSTRAINT_PREFIX, compat_version, is_active, upgraded, upgraded_for
 from lake_core.delta.operation import Operation
 from lake_core.delta.properties import check_properties
 from lake_core.delta.row_rules import GENERATION_EXPRESSION, INVARIANTS, check_rules, constraint, constraints

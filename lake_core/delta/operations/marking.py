@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.deletion_vector_writer import with_vectors, write_vectors
 from lake_core.delta.errors import InvalidProperty
-from lake_core.delta.features import is_active, supported_features
+from lake_core.delta.features import compat_version, is_active, supported_features
 from lake_core.delta.file_key import file_key
-from lake_core.delta.iceberg_compat import compat_version
 from lake_core.delta.numpy_arrays import empty_table, mask
 from lake_core.delta.scan import deleted_of_files
 

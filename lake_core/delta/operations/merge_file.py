@@ -21,7 +21,7 @@ from lake_core.expression import evaluate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lake_core.delta.data_file_reader import DataFiles
+    from lake_core.delta.data_file_reader import DataFiles, OpenDataFile
     from lake_core.delta.row_writer import RowWriter
 
 
@@ -94,16 +94,23 @@ class FileMerge:
         if not len(fates.rows):
             return MergedFile()
         result = MergedFile(touched=True)
-        files, log = self.writer.files(), self.writer.change_files()
+        batches = self.files.batches(index)
         if self.by_vectors:
-            self._change_alone(index, fates, matches.source, files, log, result)
-        else:
-            start = 0
-            for rows in self.files.batches(index):
-                part = fates.between(start, start + rows.num_rows)
-                result.copied += rows.num_rows - len(part.rows)
-                self._change(rows, part, matches.source, files, log, result)
-                start += rows.num_rows
+            file = self._file_of(index, fates.rows, result)
+            # The others are not read, so those that are left are numbered anew.
+            fates = replace(fates, rows=np.arange(len(fates.rows)))
+            if not self.log_changes and self._only_deletes(fates):
+                result.deleted = len(fates.rows)
+                result.deleted_by_source = int(np.count_nonzero(fates.clause >= len(self.clauses.matched)))
+                return result
+            batches = file.parts()
+        files, log = self.writer.files(), self.writer.change_files()
+        start = 0
+        for rows in batches:
+            part = fates.between(start, start + rows.num_rows)
+            result.copied += rows.num_rows - len(part.rows)
+            self._change(rows, part, matches.source, files, log, result)
+            start += rows.num_rows
         result.adds, result.changes = files.finish(), log.finish()
         return result
 
@@ -128,35 +135,19 @@ class FileMerge:
         order = np.argsort(rows)
         return _Fates(rows[order], clause[order], source[order])
 
-    def _change_alone(
-        self,
-        index: int,
-        fates: _Fates,
-        source: pa.Table,
-        files: DataFileWriter,
-        log: DataFileWriter,
-        result: MergedFile,
-    ) -> None:
-        """Mark the rows to which a clause applies, and write their new versions, without reading the others."""
+    def _file_of(self, index: int, kept: npt.NDArray[np.int64], result: MergedFile) -> OpenDataFile:
+        """Mark rows, numbered among those that are not deleted, and open their file for them alone."""
         gone = self.files.deleted[index] if self.files.deleted else None
-        places = fates.rows if gone is None else _among_all(fates.rows, gone)
+        places = kept if gone is None else _among_all(kept, gone)
         only: list[npt.NDArray[np.int64] | None] = [None] * len(self.files.keys)
         only[index] = places
         file = replace(self.files, only=only).open(index)
         result.marked = MarkedRows(places, file.parquet.metadata.num_rows)
+        return file
+
+    def _only_deletes(self, fates: _Fates) -> bool:
         deletes = [number for number, clause in enumerate(self._all_clauses) if clause.kind == "delete"]
-        if not self.log_changes and np.isin(fates.clause, deletes).all():
-            result.deleted += len(fates.rows)
-            result.deleted_by_source += int(np.count_nonzero(fates.clause >= len(self.clauses.matched)))
-            return
-        start = 0
-        for rows in file.parts():
-            part = _Fates(
-                np.arange(rows.num_rows),
-                *(all_[start : start + rows.num_rows] for all_ in (fates.clause, fates.source)),
-            )
-            self._change(rows, part, source, files, log, result)
-            start += rows.num_rows
+        return bool(np.isin(fates.clause, deletes).all())
 
     @property
     def _all_clauses(self) -> tuple[Clause, ...]:
