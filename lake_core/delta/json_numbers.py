@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
@@ -18,6 +19,19 @@ _MOST_DIGITS = 19
 def loads(text: bytes | str) -> Any:
     """Decode JSON. Numbers that are whole become int however they are written. Raises ValueError, RecursionError."""
     return json.loads(text, parse_float=_number)
+
+
+def dumps(value: Any) -> str:
+    """Encode JSON without spaces. Decimals keep all of their digits."""
+    with suppress(TypeError):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    # There is a decimal, of which json.dumps cannot write all digits.
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{dumps(key)}:{dumps(child)}" for key, child in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(dumps, value)) + "]"
+    assert isinstance(value, Decimal)
+    return format(value, "f")
 
 
 def with_whole_numbers(body: bytes) -> bytes:

@@ -7,16 +7,14 @@ milliseconds. Bounds that JSON cannot hold (NaN, infinities) are left out: a mis
 from __future__ import annotations
 
 import datetime as dt
-import decimal
-import json
 import re
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.errors import InvalidProperty
+from lake_core.delta.json_numbers import dumps
 from lake_core.delta.variant import is_variant
 
 if TYPE_CHECKING:
@@ -122,7 +120,7 @@ class StatisticsCollector:
                 _put(body["minValues"], leaf.path, low)
             if high is not None:
                 _put(body["maxValues"], leaf.path, high)
-        return _dumps(body)
+        return dumps(body)
 
 
 class _Leaf:
@@ -219,20 +217,6 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, dt.date):
         return value.isoformat()
     return value
-
-
-def _dumps(value: Any) -> str:
-    with suppress(TypeError):
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    # There is a decimal, of which json.dumps cannot write all digits.
-    if isinstance(value, dict):
-        return (
-            "{"
-            + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{_dumps(child)}" for key, child in value.items())
-            + "}"
-        )
-    assert isinstance(value, decimal.Decimal)
-    return format(value, "f")
 
 
 def _put(target: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

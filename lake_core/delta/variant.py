@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.errors import CorruptDataFile, UnsupportedType
+from lake_core.delta.json_numbers import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -65,29 +66,9 @@ def to_python(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 def to_json(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return variants as JSON, as Spark's `to_json` writes them; null where there is none. Raises CorruptDataFile."""
     texts = (
-        None
-        if row is None
-        else json.dumps(_as_json(_decoded(row["metadata"], row["value"])), ensure_ascii=False, separators=(",", ":"))
-        for row in column.to_pylist()
+        None if row is None else dumps(_as_json(_decoded(row["metadata"], row["value"]))) for row in column.to_pylist()
     )
     return pa.array(texts, pa.string())
-
-
-class _Number(float):
-    """A decimal that JSON writes with its own digits."""
-
-    def __new__(cls, value: Decimal) -> _Number:
-        number = super().__new__(cls, value)
-        number.text = _plain(value)  # type: ignore[attr-defined]
-        return number
-
-    def __repr__(self) -> str:
-        return str(self.text)  # type: ignore[attr-defined]
-
-
-def _plain(value: Decimal) -> str:
-    text = format(value, "f")
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _as_json(value: Any) -> Any:
@@ -97,7 +78,7 @@ def _as_json(value: Any) -> Any:
         case list():
             return [_as_json(child) for child in value]
         case Decimal():
-            return int(value) if value == value.to_integral_value() else _Number(value)
+            return value.normalize(_DIGITS)
         case float():
             return value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
         case bytes():
