@@ -5,7 +5,8 @@ Protocol section: Actions, Checkpoint Schema.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -21,7 +22,8 @@ DELETION_VECTOR = pa.struct(
         ("cardinality", pa.int64()),
     ]
 )
-PARTITION_VALUES = pa.map_(pa.string(), pa.string())
+TEXTS = pa.map_(pa.string(), pa.string())
+PARTITION_VALUES = TEXTS
 
 ADD_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
     ("path", pa.string()),
@@ -34,6 +36,7 @@ ADD_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
     ("baseRowId", pa.int64()),
     ("defaultRowCommitVersion", pa.int64()),
     ("clusteringProvider", pa.string()),
+    ("tags", TEXTS),
 )
 """Columns of add actions in bulk, in the protocol's own names."""
 
@@ -68,10 +71,10 @@ METADATA = pa.struct(
         ("id", pa.string()),
         ("name", pa.string()),
         ("description", pa.string()),
-        ("format", pa.struct([("provider", pa.string()), ("options", PARTITION_VALUES)])),
+        ("format", pa.struct([("provider", pa.string()), ("options", TEXTS)])),
         ("schemaString", pa.string()),
         ("partitionColumns", pa.list_(pa.string())),
-        ("configuration", PARTITION_VALUES),
+        ("configuration", TEXTS),
         ("createdTime", pa.int64()),
     ]
 )
@@ -90,3 +93,10 @@ def with_fields(files: pa.Table, fields: Sequence[tuple[str, pa.DataType]]) -> p
     """Return the actions with every one of these columns, null where it is lacking."""
     present = set(files.column_names)
     return pa.table({name: files[name] if name in present else pa.nulls(len(files), kind) for name, kind in fields})
+
+
+def tag_texts(tags: Any) -> list[tuple[str, str | None]] | None:
+    """Return the tags of an action as pairs of text, None without any. Some writers put other values there."""
+    if not isinstance(tags, dict) or not tags:
+        return None
+    return [(key, text if text is None or isinstance(text, str) else json.dumps(text)) for key, text in tags.items()]

@@ -26,6 +26,7 @@ from lake_core.delta.action_fields import (
     PROTOCOL,
     REMOVE_FIELDS,
     TRANSACTION_FIELDS,
+    tag_texts,
 )
 from lake_core.delta.errors import CheckpointGone, CorruptCheckpoint
 from lake_core.delta.json_numbers import loads
@@ -154,20 +155,6 @@ class Checkpoint:
             )
             self._vectors = any(kind.null_count < len(kind) for kind in kinds)
         return self._vectors
-
-    @_naming_damage
-    def tags(self) -> dict[str, dict[str, str | None]]:
-        """Return the tags of the add actions that have any, by path."""
-        tags: dict[str, dict[str, str | None]] = {}
-        for file in [*self._top_files(), *self._sidecar_files()]:
-            if any(leaf.startswith("add.tags.") for leaf in _leaves(file)):
-                for struct in self._structs(file, ["add.path", "add.tags"], "add"):
-                    chosen = struct.filter(pc.struct_field(struct, ["tags"]).is_valid())
-                    if self._share is not None:
-                        paths = pc.struct_field(chosen, ["path"])
-                        chosen = chosen.filter(mask(self._share(pa.table({"path": paths}))))
-                    tags |= {row["path"]: dict(row["tags"]) for row in chosen.to_pylist() if row["tags"]}
-        return tags
 
     @_naming_damage
     def sidecars(self) -> list[str]:
@@ -443,7 +430,8 @@ def _parquet_of_json(data: bytes) -> pq.ParquetFile:
             if not isinstance(actions, dict):
                 raise ValueError("it holds a line that is not an action")
             for action, body in actions.items():
-                rows.setdefault(action, []).append(body)
+                is_tagged = action == "add" and isinstance(body, dict) and "tags" in body
+                rows.setdefault(action, []).append(body | {"tags": tag_texts(body["tags"])} if is_tagged else body)
     kinds: dict[str, pa.StructType] = {
         "add": pa.struct(list(ADD_FIELDS)),
         "remove": pa.struct(list(REMOVE_FIELDS)),

@@ -20,7 +20,6 @@ import pyarrow as pa
 from lake_core.delta.action_fields import ADD_FIELDS, TRANSACTION_FIELDS
 from lake_core.delta.checkpoint import Checkpoint
 from lake_core.delta.checkpoint_writer import CheckpointActions, encode, write_checkpoint, write_hint
-from lake_core.delta.commit_file import add_tags
 from lake_core.delta.errors import CheckpointRace, CorruptCheckpoint, CorruptCommit
 from lake_core.delta.features import V2_CHECKPOINT, supported_features
 from lake_core.delta.file_key import file_key
@@ -109,11 +108,10 @@ class PartWriter:
         share = PathShare(number, self.total)
         files = self.segment.checkpoint
         checkpoint = None if files is None else Checkpoint(self.store, files, share)
-        runs, tags = self._runs(checkpoint, share)
+        runs = self._runs(checkpoint, share)
         actions = CheckpointActions(
             live_files(checkpoint, runs, [name for name, _ in ADD_FIELDS], vectors=True),
             tombstones(checkpoint, runs),
-            tags,
             empty_table(pa.schema(list(TRANSACTION_FIELDS))) if number else transactions(checkpoint, runs),
             self.metadata,
             self.protocol,
@@ -126,12 +124,9 @@ class PartWriter:
         self._put(part_key(self.segment.version, number + 1, self.total), body.to_pybytes())
         return Part(table.num_rows, len(actions.adds), body.size)
 
-    def _runs(
-        self, checkpoint: Checkpoint | None, share: PathShare
-    ) -> tuple[list[CommitRun], dict[str, dict[str, str | None]]]:
-        """Return the share of the commits since the checkpoint, and the tags of the files of both."""
+    def _runs(self, checkpoint: Checkpoint | None, share: PathShare) -> list[CommitRun]:
+        """Return the share of the commits since the checkpoint."""
         metadata = None if checkpoint is None else checkpoint.metadata()
-        tags = {} if checkpoint is None else checkpoint.tags()
         runs: list[CommitRun] = []
         entries = self.segment.entries
         for start in range(0, len(entries), _COMMITS_AT_ONCE):
@@ -139,9 +134,8 @@ class PartWriter:
             _, metadata, parsed, _ = replay_singles(commits, None, metadata)
             for run in parsed:
                 adds, removes = (rows.filter(mask(share(rows))) for rows in (run.adds, run.removes))
-                tags |= add_tags(run)
                 runs.append(replace(run, adds=adds, removes=removes, sources=()))
-        return runs, tags
+        return runs
 
     def _put(self, key: str, body: bytes) -> None:
         try:

@@ -22,9 +22,9 @@ from lake_core.delta.action_fields import (
     ADD_FIELDS,
     DOMAIN_METADATA,
     METADATA,
-    PARTITION_VALUES,
     PROTOCOL,
     REMOVE_FIELDS,
+    TEXTS,
     TRANSACTION_FIELDS,
 )
 from lake_core.delta.features import V2_CHECKPOINT, supported_features
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 SIDECAR_ROWS = 500_000
 """The most actions of a sidecar."""
 _DEFINITION = ("protocol", "metaData", "domainMetadata")
-_CHECKPOINT_METADATA = pa.struct([("version", pa.int64()), ("tags", PARTITION_VALUES)])
+_CHECKPOINT_METADATA = pa.struct([("version", pa.int64()), ("tags", TEXTS)])
 _SIDECAR = pa.struct(
-    [("path", pa.string()), ("sizeInBytes", pa.int64()), ("modificationTime", pa.int64()), ("tags", PARTITION_VALUES)]
+    [("path", pa.string()), ("sizeInBytes", pa.int64()), ("modificationTime", pa.int64()), ("tags", TEXTS)]
 )
 
 
@@ -69,7 +69,6 @@ class CheckpointActions:
 
     adds: pa.Table
     removes: pa.Table
-    tags: Mapping[str, Mapping[str, str | None]]
     transactions: pa.Table
     metadata: Metadata
     protocol: Protocol
@@ -99,9 +98,6 @@ class CheckpointActions:
         if described is None:
             return None
         adds = described
-        if self.tags:
-            values = [list(self.tags[path].items()) if path in self.tags else None for path in adds["path"].to_pylist()]
-            adds = adds.append_column("tags", pa.array(values, PARTITION_VALUES))
         removes = self.removes
         retention = deleted_file_retention_ms(self.metadata.configuration)
         if retention is not None:
@@ -152,7 +148,6 @@ def write_checkpoint(snapshot: Snapshot, now: int, target: ObjectStore | None = 
     actions = CheckpointActions(
         snapshot.files([name for name, _ in ADD_FIELDS]),
         snapshot.tombstones(),
-        snapshot.tags(),
         snapshot.transactions(),
         snapshot.metadata,
         snapshot.protocol,
@@ -257,7 +252,7 @@ def _with_columns(adds: pa.Table, metadata: Metadata, *, as_text: bool) -> pa.Ta
 
 def _without_empty(table: pa.Table, fields: Sequence[tuple[str, pa.DataType]]) -> pa.Table:
     """Leave out optional columns that no row uses. Readers read a missing column as nulls."""
-    optional = {"deletionVector", "baseRowId", "defaultRowCommitVersion", "clusteringProvider"}
+    optional = {"deletionVector", "baseRowId", "defaultRowCommitVersion", "clusteringProvider", "tags"}
     unused = [
         name
         for name, _ in fields

@@ -18,7 +18,15 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol
-from lake_core.delta.action_fields import ADD_FIELDS, CHANGE_FIELDS, PARTITION_VALUES, REMOVE_FIELDS, TRANSACTION_FIELDS
+from lake_core.delta.action_fields import (
+    ADD_FIELDS,
+    CHANGE_FIELDS,
+    PARTITION_VALUES,
+    REMOVE_FIELDS,
+    TEXTS,
+    TRANSACTION_FIELDS,
+    tag_texts,
+)
 from lake_core.delta.errors import CorruptCommit, MalformedAction
 from lake_core.delta.file_key import file_key
 from lake_core.delta.json_numbers import loads, with_whole_numbers
@@ -30,6 +38,7 @@ if TYPE_CHECKING:
 
 _MARKER = "lake-orch:version"
 _PARALLEL_BLOCK = 8 << 20
+_WITHOUT_TAGS = tuple(field for field in ADD_FIELDS if field[0] != "tags")
 _LINE_START = re.compile(rb"[ \t]*(?:[{\r\n]|\Z)")
 
 
@@ -130,7 +139,7 @@ def parse_run(
 
     return CommitRun(
         versions=tuple(number for number, _ in commits),
-        adds=rows("add", ["path"], ADD_FIELDS),
+        adds=_with_tags(rows("add", ["path"], _WITHOUT_TAGS), commits),
         removes=rows("remove", ["path"], REMOVE_FIELDS),
         transactions=rows("txn", ["appId", "version"], TRANSACTION_FIELDS),
         protocol=protocol,
@@ -167,24 +176,16 @@ def read_commit_info(version: int, data: bytes) -> dict[str, Any]:
     return next(single_actions(version, data, "commitInfo"), {})
 
 
-def add_tags(run: CommitRun) -> dict[str, dict[str, str | None]]:
-    """Return the `tags` of the run's add actions by path; the last one wins. Only lines that have tags are parsed.
-
-    Other writers put any values into tags. They are converted to a map of text, or left out; this never raises.
-    """
-    tags: dict[str, dict[str, str | None]] = {}
-    for version, data in zip(run.versions, run.sources, strict=True):
+def _with_tags(adds: pa.Table, commits: Sequence[tuple[int, bytes]]) -> pa.Table:
+    """Return add actions with the tags of their files, of each path the last ones. Only lines with tags are parsed."""
+    tags: dict[str, list[tuple[str, str | None]] | None] = {}
+    for version, data in commits:
         for line in _lines_with(data, b'"tags"'):
             body = _loads(version, line).get("add")
-            if not isinstance(body, dict):
-                continue
-            action_tags = body.get("tags")
-            if isinstance(action_tags, dict) and action_tags:
-                tags[body["path"]] = {
-                    key: text if text is None or isinstance(text, str) else json.dumps(text)
-                    for key, text in action_tags.items()
-                }
-    return tags
+            if isinstance(body, dict):
+                tags[body["path"]] = tag_texts(body.get("tags"))
+    column = pa.array([tags.get(path) for path in adds["path"].to_pylist()], TEXTS) if tags else None
+    return adds.add_column(len(_WITHOUT_TAGS), "tags", pa.nulls(len(adds), TEXTS) if column is None else column)
 
 
 def encode_actions(actions: Iterable[tuple[str, dict[str, Any]]]) -> bytes:
@@ -225,7 +226,7 @@ def _no_rows(fields: Sequence[tuple[str, pa.DataType]]) -> pa.Table:
 
 @lru_cache(maxsize=256)
 def _json_schema(partition_keys: tuple[str, ...]) -> pa.Schema:
-    actions = (("add", ADD_FIELDS), ("remove", REMOVE_FIELDS), ("txn", TRANSACTION_FIELDS))
+    actions = (("add", _WITHOUT_TAGS), ("remove", REMOVE_FIELDS), ("txn", TRANSACTION_FIELDS))
     return pa.schema([(_MARKER, pa.int64()), *((name, _struct(fields, partition_keys)) for name, fields in actions)])
 
 

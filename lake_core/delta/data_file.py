@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from lake_core import runtime
 from lake_core.delta import partition_value
+from lake_core.delta.clustering import PROVIDER
 from lake_core.delta.conform import conform_out, relabelled, stored_schema
 from lake_core.delta.encodings import encodings
 from lake_core.delta.file_care import BOUNDS_HOLD_IN
@@ -68,9 +69,12 @@ class AddFile:
     stats: str
     """JSON text."""
     rows: int
+    clustering: tuple[tuple[str, str], ...] = ()
+    """The tags of a file that a clustered table's rows were sorted into; see `clustering`."""
 
     def to_json(self, *, data_change: bool = True) -> dict[str, object]:
         """Return the body of the file's `add` action."""
+        clustered = {"tags": dict(self.clustering), "clusteringProvider": PROVIDER} if self.clustering else {}
         return {
             "path": self.path,
             "partitionValues": self.partition_values,
@@ -78,7 +82,7 @@ class AddFile:
             "modificationTime": self.modification_time,
             "dataChange": data_change,
             "stats": self.stats,
-        }
+        } | clustered
 
     def to_change_json(self) -> dict[str, object]:
         """Return the file as a `cdc` action."""

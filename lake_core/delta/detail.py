@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
+from lake_core.delta.clustering import clustered_by
 from lake_core.delta.commit_time import CommitTimes, instant_of
 from lake_core.delta.features import supported_features
 from lake_core.delta.row_counts import row_count
@@ -31,6 +32,7 @@ class TableDetail:
     last_modified: dt.datetime | None
     """When this version was committed; None if the log no longer has it."""
     partition_columns: tuple[str, ...]
+    clustering_columns: tuple[str, ...]
     num_files: int
     size_in_bytes: int
     """The size of the data files."""
@@ -59,6 +61,7 @@ def table_detail(snapshot: Snapshot) -> TableDetail:
         created_at=None if metadata.created_time is None else instant_of(metadata.created_time),
         last_modified=instant_of(times.at(snapshot.version)) if snapshot.version in times.versions else None,
         partition_columns=metadata.partition_columns,
+        clustering_columns=clustered_by(metadata, snapshot.domains).names,
         num_files=len(files),
         size_in_bytes=int(pc.sum(files["size"]).as_py() or 0),
         num_rows=row_count(files),

@@ -33,6 +33,8 @@ IDENTITY = "identityColumns"
 """The writer feature of tables that give numbers to new rows."""
 V2_CHECKPOINT = "v2Checkpoint"
 """The feature of tables that may have checkpoints of version 2."""
+CLUSTERING = "clustering"
+"""The writer feature of tables that OPTIMIZE sorts by columns of theirs."""
 ROW_TRACKING = "rowTracking"
 """The writer feature of tables whose rows have ids."""
 
@@ -60,7 +62,7 @@ WRITABLE_FEATURES = frozenset(
         "changeDataFeed",
         "checkConstraints",
         CHECKPOINT_PROTECTION,
-        "clustering",
+        CLUSTERING,
         "columnMapping",
         "deletionVectors",
         "domainMetadata",
@@ -198,7 +200,7 @@ def upgraded(protocol: Protocol, features: Iterable[str]) -> Protocol:
     if protocol.writer_features is None and all(feature in version_of for feature in missing):
         return Protocol(reader, max([protocol.min_writer_version, *(version_of[feature] for feature in missing)]))
     listed = supported_features(protocol) | set(missing)
-    if listed & {"clustering", ROW_TRACKING}:
+    if listed & {CLUSTERING, ROW_TRACKING}:
         listed |= {"domainMetadata"}
     if listed & {"icebergCompatV1", "icebergCompatV2"}:
         listed |= {"columnMapping"}

@@ -72,7 +72,7 @@ def _is_sound(snapshot: Snapshot, files: CheckpointFiles) -> bool:
     try:
         for name, _ in ADD_FIELDS:  # one at a time, which takes less memory
             checkpoint.adds([name])
-        for read in (checkpoint.removes, checkpoint.transactions, checkpoint.domains, checkpoint.tags):
+        for read in (checkpoint.removes, checkpoint.transactions, checkpoint.domains):
             read()
         return checkpoint.protocol() is not None and checkpoint.metadata() is not None
     except DeltaError:

@@ -17,7 +17,7 @@ from lake_core.delta.errors import MalformedMetadata, NaiveTimestamp, SchemaMism
 from lake_core.delta.variant import VARIANT, is_variant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 ARROW_METADATA_KEY = b"SPARK::metadata::json"
 """The key of an Arrow field's metadata that holds its Delta (and Spark) field metadata, as in PySpark."""
@@ -415,6 +415,7 @@ def _metadata_from_arrow(raw: Mapping[bytes, bytes], path: str) -> dict[str, Any
 
 
 _PATH_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _QUOTED_PATH = re.compile(rf"(?:{_PATH_PART.pattern})(?:\.(?:{_PATH_PART.pattern}))*")
 
 
@@ -437,6 +438,11 @@ def resolve(name: str, schema: pa.Schema) -> tuple[tuple[str, ...], pa.DataType]
         else:
             return tuple(path), kind
     raise SchemaMismatch(f"there is no column {name!r} in the table; the columns are {', '.join(schema.names)}")
+
+
+def quoted_path(path: Sequence[str]) -> str:
+    """Return a column, or a field inside one, as text that `resolve` reads, with backticks where they must be."""
+    return ".".join(name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`" for name in path)
 
 
 def _parts(name: str) -> list[str]:

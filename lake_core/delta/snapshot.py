@@ -19,7 +19,7 @@ from lake_core.delta import replay
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
 from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.checkpoint import Checkpoint, FileFilter
-from lake_core.delta.commit_file import CommitRun, add_tags, parse_run, single_actions, split_runs
+from lake_core.delta.commit_file import CommitRun, parse_run, single_actions, split_runs
 from lake_core.delta.errors import (
     CheckpointGone,
     CorruptCheckpoint,
@@ -150,13 +150,6 @@ class Snapshot:
         recorded = self._recovering(lambda s: replay.transactions(s._checkpoint, () if s is self else s.runs))
         markers = recorded.filter(pc.equal(recorded["appId"], scalar(app_id)))
         return _marker(markers, 0) if len(markers) else None
-
-    def tags(self) -> dict[str, dict[str, str | None]]:
-        """Return the tags of the files in force that have any, by path."""
-        tags = self._recovering(lambda s: s._checkpoint.tags() if s._checkpoint else {})
-        for run in self.runs:
-            tags |= add_tags(run)
-        return tags
 
     def count_actions(self) -> int:
         """Return the number of actions on files since the checkpoint, and of all in it, without reading the latter."""

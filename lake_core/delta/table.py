@@ -11,6 +11,7 @@ import pyarrow as pa
 from lake_core import runtime
 from lake_core.clock import Clock, now_ms, system_clock
 from lake_core.delta.action import Protocol
+from lake_core.delta.clustering import check_clustering, clustered_by, clustering_columns, clustering_domain
 from lake_core.delta.commit_actions import partition_by_text
 from lake_core.delta.conflict import Reads
 from lake_core.delta.definition import asked_protocol, check_empty, check_same, new_metadata
@@ -20,7 +21,7 @@ from lake_core.delta.errors import (
     SchemaMismatch,
     TableAlreadyExists,
 )
-from lake_core.delta.features import READER_VERSION, WRITER_VERSION, check_writable, upgraded_for
+from lake_core.delta.features import CLUSTERING, READER_VERSION, WRITER_VERSION, check_writable, upgraded, upgraded_for
 from lake_core.delta.fit import fit_rows
 from lake_core.delta.operation import Operation
 from lake_core.delta.operations import alter
@@ -89,6 +90,7 @@ class DeltaTable(TableView):
         schema: pa.Schema,
         *,
         partition_by: Sequence[str] = (),
+        cluster_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         exist_ok: bool = False,
@@ -96,12 +98,14 @@ class DeltaTable(TableView):
     ) -> DeltaTable:
         """Create an empty table. Its protocol is the lowest for its schema and properties (mostly reader 1, writer 2).
 
-        With `exist_ok`, an existing table is opened if it has the same schema and partitioning.
+        `optimize` sorts a table by the columns of `cluster_by`, which take the place of partitions. With `exist_ok`, an
+        existing table is opened if it has the same schema, partitioning and clustering.
 
         Raises:
             TableAlreadyExists: A table exists there, and `exist_ok` is false. Open it.
             FolderNotEmpty: The folder holds other files. Choose another one, or convert its Parquet files.
-            SchemaMismatch: The partition columns do not fit the schema, or the existing table is another one.
+            SchemaMismatch: The columns to partition or to cluster by do not fit the schema, or the existing table is
+                another one.
             UnsupportedType: A type has no Delta type, or needs a cast that only you can choose. Cast the column.
             InvalidProperty: A property has an invalid value.
             UnsupportedWriterFeature: The properties ask for a feature that this writer does not support.
@@ -111,14 +115,19 @@ class DeltaTable(TableView):
         protocol, plain_properties = asked_protocol(Protocol(READER_VERSION, WRITER_VERSION), properties or {})
         metadata = new_metadata(schema, partition_by, plain_properties, now_ms(clock))
         protocol = upgraded_for(protocol, None, metadata)
+        domains = [clustering_domain(metadata, cluster_by)] if cluster_by else []
+        if domains:
+            check_clustering(metadata, domains)
+            protocol = upgraded(protocol, {CLUSTERING})
         check_writable(protocol, metadata, store)
         try:
             if not cls.exists(store):
                 check_empty(store)
                 parameters = {"partitionBy": partition_by_text(metadata.partition_columns), "isManaged": "false"}
-                commit_first(
-                    store, Operation("CREATE TABLE", parameters, protocol=protocol, metadata=metadata), now_ms(clock)
-                )
+                if domains:
+                    parameters["clusterBy"] = partition_by_text(clustered_by(metadata, domains).names)
+                operation = Operation("CREATE TABLE", parameters, protocol=protocol, metadata=metadata, domains=domains)
+                commit_first(store, operation, now_ms(clock))
                 return cls.at(load_snapshot(store, 0), clock)
             raise TableAlreadyExists(f"a table exists at {store.url()} already: open it, or pass exist_ok=True")
         except TableAlreadyExists:
@@ -126,6 +135,9 @@ class DeltaTable(TableView):
                 raise
         table = cls.at(load_snapshot(store), clock)
         check_same(table.metadata, metadata, store)
+        if clustering_columns(table.snapshot.domains) != clustering_columns(domains):
+            names = list(table.detail().clustering_columns)
+            raise SchemaMismatch(f"the table at {store.url()} is clustered by {names}, not by {list(cluster_by)}")
         return table
 
     def append(
@@ -254,18 +266,21 @@ class DeltaTable(TableView):
         target_size: int | None = None,
         zorder_by: Sequence[str] = (),
         purge: bool = False,
+        full: bool = False,
         txn: Txn | None = None,
     ) -> OperationResult:
         """Combine small files, or with `zorder_by` sort rows so that filters on these columns skip files.
 
-        With `purge`, only files with deleted rows are written anew, without these rows. Files get up to `target_size`
-        bytes, by default `delta.targetFileSize`, else 128 MiB. `where` selects partitions. No row changes, so other
-        writers can commit meanwhile.
+        A clustered table is sorted by its own columns: the files that are new, with `full` all files. With `purge`,
+        only files with deleted rows are written anew, without these rows. Files get up to `target_size` bytes, by
+        default `delta.targetFileSize`, else 128 MiB. `where` selects partitions. No row changes, so other writers can
+        commit meanwhile.
 
         Raises:
             InvalidPredicate: `where` is not about partition columns alone.
             InvalidExpression: The SQL does not parse, names an unknown column, or uses what is not supported.
-            SchemaMismatch: `zorder_by` names columns that the table cannot be sorted by.
+            SchemaMismatch: `zorder_by` names columns that the table cannot be sorted by, or the table is clustered by
+                its own; or `full` is true, and the table is not clustered.
             InvalidProperty: `target_size` is not a number of bytes, or the table's own property is not a size.
             ConcurrentModification: Another writer rewrote a file meanwhile. Refresh the table, and run it again.
             UnsupportedWriterFeature: The table needs a feature that this writer does not support, or belongs to a lake
@@ -276,7 +291,9 @@ class DeltaTable(TableView):
         from lake_core.delta.operations.optimize import optimize
 
         def plan(snapshot: Snapshot, now: int) -> Operation | None:
-            return optimize(snapshot, now, where=where, target_size=target_size, zorder_by=zorder_by, purge=purge)
+            return optimize(
+                snapshot, now, where=where, target_size=target_size, zorder_by=zorder_by, purge=purge, full=full
+            )
 
         return self.operate(plan, txn)
 
@@ -469,6 +486,19 @@ class DeltaTable(TableView):
                 again.
         """
         return self.operate(lambda snapshot, _: alter.widen_column(snapshot, column, kind), txn)
+
+    def cluster_by(self, names: Sequence[str], *, txn: Txn | None = None) -> OperationResult:
+        """Cluster the table by up to four columns, or fields inside them (by dots); by none with an empty list.
+
+        `optimize` sorts the rows by them. Files that are sorted by other columns stay until `optimize(full=True)`.
+
+        Raises:
+            SchemaMismatch: The table has no such column, has partitions, or the column's values have no order.
+            InvalidProperty: A column gets no statistics. Change the properties that choose these first.
+            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
+                again.
+        """
+        return self.operate(lambda snapshot, _: alter.cluster_by(snapshot, names), txn)
 
     def drop_not_null(self, column: str, *, txn: Txn | None = None) -> OperationResult:
         """Allow nulls in a column, or a field inside one (by dots).

@@ -13,8 +13,8 @@ from lake_core.delta.checkpoint_parts import PART_ROWS
 from lake_core.delta.operations.delete import delete
 from lake_core.delta.operations.optimize import optimize
 from lake_core.delta.operations.update import update
+from lake_core.spark.curve_sort import sort_in
 from lake_core.spark.runner import run_in
-from lake_core.spark.zorder import sort_in
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -75,13 +75,14 @@ def optimize_delta(
     *,
     target_size: int | None = None,
     zorder_by: Sequence[str] = (),
+    full: bool = False,
     txn: Txn | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OperationResult:
     """Compact files in the executors, as `DeltaTable.optimize` does.
 
-    There is one task for each file that is written. With `zorder_by` one task sorts a partition of the table, unless it
-    is written to more than four files: then tasks distribute the rows of its files over ranges of the curve, and others
+    There is one task for each file that is written. Of a table that is sorted one task sorts a partition, unless it is
+    written to more than four files: then tasks distribute the rows of its files over ranges of the curve, and others
     sort and write one range each.
 
     Raises the same errors as that method, and SparkJobFailed.
@@ -96,6 +97,7 @@ def optimize_delta(
             where=where,
             target_size=target_size,
             zorder_by=zorder_by,
+            full=full,
             run=run,
             sort_large=sort_in(spark),
         )

@@ -58,7 +58,9 @@ class DeltaIOManager(HasTypeHandlers, AssetIOManager):
         lake/partition_by: the columns that partition the table, if they differ from those of `partition_expr`. A later
             change is an error that says how to repartition.
         lake/cluster_by: the columns by which rows in memory are sorted, and by which maintenance Z-orders the table
-            (its property `lake.clusterBy`). Kept up to date.
+            (its property `lake.clusterBy`). Kept up to date. With the property `delta.feature.clustering` of
+            `supported`, the table itself is clustered by them when it is created (liquid clustering), and each
+            compaction sorts what is new.
         lake/properties: a dict of the table's properties, such as `delta.enableChangeDataFeed`. They are set if they
             differ.
         lake/constraints: a dict from the names of CHECK constraints to their SQL. New ones are added if all rows

@@ -109,7 +109,6 @@ def _state(store: ObjectStore) -> Any:
         table.txn_version("app"),
         len(table.snapshot.tombstones()),
         table.snapshot.has_deletion_vectors(),
-        table.snapshot.tags(),
     )
 
 

@@ -526,3 +526,37 @@ def _append(url: str, first: int, rounds: int) -> None:
     for number in range(rounds):
         table.append(rows(first + number, first + number + 1), txn=(f"writer-{first}", number))
     sys.exit(0)
+
+
+@pytest.mark.parametrize("creator", ["here", "there"])
+def test_both_sort_a_clustered_table_in_turns(delta_spark: DeltaSpark, tmp_path: Path, creator: str) -> None:
+    url = str(tmp_path)
+    schema = pa.schema([("id", pa.int64()), ("a b", pa.string()), ("n", pa.struct([("z", pa.int32())]))])
+    mapped = {"delta.columnMapping.mode": "name"}
+    if creator == "here":
+        DeltaTable.create(url, schema, cluster_by=["id", "a b", "n.z"], properties=mapped)
+    else:
+        delta_spark.sql(
+            f"CREATE TABLE delta.`{url}` (id BIGINT, `a b` STRING, n STRUCT<z: INT>) USING delta "
+            "CLUSTER BY (id, `a b`, n.z) TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+        )
+    table = DeltaTable.open(url)
+    for turn in range(4):
+        values = [{"id": turn * 10 + n, "a b": str(n), "n": {"z": n}} for n in range(10)]
+        table.refresh().append(pa.Table.from_pylist(values, schema=schema))
+        if turn % 2:
+            delta_spark.sql(f"OPTIMIZE delta.`{url}`")
+        else:
+            table.optimize()
+        # Each takes the files that the other sorted for its own: all of them are one cube again.
+        files = table.refresh().snapshot.files(["clusteringProvider", "tags"]).to_pylist()
+        assert {row["clusteringProvider"] for row in files} == {"liquid"}
+        assert len({dict(row["tags"])["ZCUBE_ID"] for row in files}) == 1
+        assert delta_spark.rows(url) == _ours(table)
+    version = table.version
+    delta_spark.sql(f"OPTIMIZE delta.`{url}`")
+    assert table.optimize().version == table.refresh().version == version
+    table.cluster_by(["n.z"])
+    assert delta_spark.sql(f"DESCRIBE DETAIL delta.`{url}`")[0]["clusteringColumns"] == ["n.z"]
+    delta_spark.sql(f"ALTER TABLE delta.`{url}` CLUSTER BY NONE")
+    assert table.refresh().detail().clustering_columns == ()

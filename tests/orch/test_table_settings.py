@@ -418,6 +418,18 @@ def test_rows_are_checked_against_a_declared_column_schema(root: str, rows: pa.T
 # definitions that are kept
 
 
+def test_a_table_is_clustered_itself_if_its_properties_ask_for_it(root: str) -> None:
+    asked = {"lake/properties": {"delta.feature.clustering": "supported"}}
+    write(root, ROWS, {**asked, "lake/cluster_by": ["v"]})
+    assert table(root).detail().clustering_columns == ("v",)
+    assert "lake.clusterBy" not in table(root).properties
+    versions = table(root).version
+    write(root, ROWS, {**asked, "lake/cluster_by": ["v"]})
+    assert table(root).version == versions + 1
+    write(root, ROWS, {**asked, "lake/cluster_by": ["id"]})
+    assert table(root).detail().clustering_columns == ("id",)
+
+
 @pytest.mark.parametrize("lake", [False, True])
 def test_a_definition_is_applied_and_kept(root: str, lake: bool) -> None:
     if lake:

@@ -22,6 +22,7 @@ from lake_core.delta import DeltaTable
 from lake_core.delta.errors import ConstraintViolation, InvalidMerge, MultipleSourceRows, UnsupportedType
 from lake_core.delta.file_name import new_name
 from lake_core.delta.operations.merge import Merge
+from lake_core.delta.operations.optimize import MANY_OUTPUTS
 from lake_core.expression import EvaluationFailed
 from lake_core.spark import (
     convert_delta,
@@ -120,6 +121,22 @@ def test_the_same_as_in_one_process(spark: SparkSession, tmp_path: Path, kind: s
     assert optimized.metrics["numAddedFiles"] < optimized.metrics["numRemovedFiles"]
     optimize_delta(spark, distributed, zorder_by=["id", "v"])
     assert _rows(distributed) == before == _rows(DeltaTable.open(distributed.store))
+
+
+def test_a_clustered_table_is_sorted_by_a_shuffle(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("x", pa.int64()), ("y", pa.int64())])
+    table = DeltaTable.create(str(tmp_path), schema, cluster_by=["x", "y"])
+    for start in range(0, 4096, 1024):
+        numbers = list(range(start, start + 1024))
+        table.append(pa.table({"x": [n * 7 % 64 for n in numbers], "y": [n // 64 for n in numbers]}, schema=schema))
+    before = _rows(table)
+    result = optimize_delta(spark, table, target_size=600)
+    assert result.metrics["numAddedFiles"] > MANY_OUTPUTS
+    assert _rows(table) == before
+    files = table.snapshot.files(["clusteringProvider", "tags"]).to_pylist()
+    assert {row["clusteringProvider"] for row in files} == {"liquid"}
+    assert len({dict(row["tags"])["ZCUBE_ID"] for row in files}) == 1
+    assert optimize_delta(spark, table).version == result.version
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.action_fields import ADD_FIELDS, with_fields
+from lake_core.delta.clustering import clustered_by, clustering_domain
 from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping
 from lake_core.delta.conflict import Reads
 from lake_core.delta.definition import asked_protocol
 from lake_core.delta.errors import ConstraintNotFound, ConstraintViolation, InvalidProperty, SchemaMismatch
-from lake_core.delta.features import CONSTRAINT_PREFIX, compat_version, is_active, upgraded, upgraded_for
+from lake_core.delta.features import CLUSTERING, CONSTRAINT_PREFIX, compat_version, is_active, upgraded, upgraded_for
 from lake_core.delta.operation import Operation
 from lake_core.delta.properties import check_properties
 from lake_core.delta.row_rules import GENERATION_EXPRESSION, INVARIANTS, check_rules, constraint, constraints
@@ -178,6 +179,18 @@ def widen_column(snapshot: Snapshot, column: str, kind: pa.DataType) -> Operatio
     if compat_version(snapshot.protocol, snapshot.metadata) is not None:
         raise InvalidProperty("the table is kept readable for Iceberg: with this writer its columns keep their types")
     return _redefined(snapshot, "CHANGE COLUMN", {"column": column}, widened(snapshot.metadata, column, kind))
+
+
+def cluster_by(snapshot: Snapshot, names: Sequence[str]) -> Operation | None:
+    """Cluster a table by other columns, or by none. Raises SchemaMismatch, InvalidProperty."""
+    before = clustered_by(snapshot.metadata, snapshot.domains)
+    domain = clustering_domain(snapshot.metadata, names)
+    after = clustered_by(snapshot.metadata, [domain])
+    if before == after:
+        return None
+    parameters = {"oldClusteringColumns": ",".join(before.names), "newClusteringColumns": ",".join(after.names)}
+    protocol = upgraded(snapshot.protocol, {CLUSTERING})
+    return Operation("CLUSTER BY", parameters, snapshot, domains=[domain]).defining(snapshot.metadata, protocol)
 
 
 def drop_columns(snapshot: Snapshot, names: Sequence[str]) -> Operation | None:

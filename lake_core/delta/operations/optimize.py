@@ -3,7 +3,8 @@
 Rows do not change, and appends of other writers do not conflict.
 
 Bin-packing combines small files of a partition. Z-order sorts the rows of a partition along a curve through several
-columns, so that a filter on any of them skips files.
+columns, so that a filter on any of them skips files. A clustered table is sorted by its own columns, along the Hilbert
+curve, each time only the files that were not sorted yet and those of cubes that can still grow.
 """
 
 from __future__ import annotations
@@ -22,19 +23,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.arrow_scalar import scalar
+from lake_core.delta.clustering import CUBE_COLUMNS, clustered_by, cube_of, new_cube, ordered_columns, to_cluster
+from lake_core.delta.curve import Curve
 from lake_core.delta.errors import InvalidPredicate, InvalidProperty, SchemaMismatch
 from lake_core.delta.features import holds_partitions
 from lake_core.delta.numpy_arrays import integers, mask, numbers
 from lake_core.delta.operation import Operation
 from lake_core.delta.operations.rewrite import on_partitions_only, predicate_parameter, sizes
-from lake_core.delta.operations.zorder import z_values
 from lake_core.delta.ordered_rows import in_order
 from lake_core.delta.row_rules import RowRules
 from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.scan import Scan, files_of_partitions, open_data_files, with_tracked_rows
-from lake_core.delta.schema import resolve
 from lake_core.delta.skipping import num_records
-from lake_core.delta.statistics import leaf_values
 from lake_core.expression import parse_predicate
 from lake_core.runner import Runner, run_here
 
@@ -62,6 +62,7 @@ def optimize(
     target_size: int | None = None,
     zorder_by: Sequence[str] = (),
     purge: bool = False,
+    full: bool = False,
     run: Runner = run_here,
     sort_large: Callable[[OptimizeTask], list[AddFile]] | None = None,
 ) -> Operation | None:
@@ -69,20 +70,30 @@ def optimize(
 
     `now`: milliseconds; `target_size`: bytes of a file, `delta.targetFileSize` or 128 MiB by default.
 
-    `where` selects partitions. `purge` rewrites the files with deleted rows, and no others. `sort_large` writes those
-    bins of a task that are to be sorted into many files; without it, one task sorts each bin. Returns None if there is
-    nothing to improve. Raises InvalidPredicate, InvalidExpression, SchemaMismatch, InvalidProperty and what reading and
-    writing raise.
+    `where` selects partitions. `purge` rewrites the files with deleted rows, and no others. `full` sorts all files of a
+    clustered table. `sort_large` writes those bins of a task that are to be sorted into many files; without it, one
+    task sorts each bin. Returns None if there is nothing to improve. Raises InvalidPredicate, InvalidExpression,
+    SchemaMismatch, InvalidProperty and what reading and writing raise.
     """
     target = _target_size(snapshot, target_size)
     schema = snapshot.metadata.arrow_schema
-    curve = _curve(snapshot, zorder_by)
-    files = _chosen(snapshot, where, now)
-    if purge and curve:
-        raise SchemaMismatch("purge rewrites files as they are: pass either purge or zorder_by")
+    clustered = clustered_by(snapshot.metadata, snapshot.domains)
+    if clustered and zorder_by:
+        columns = ", ".join(clustered.names)
+        raise SchemaMismatch(f"the table is clustered by {columns}, by which optimize sorts it: leave out zorder_by")
+    if full and not clustered:
+        raise SchemaMismatch("full sorts all files of a clustered table, and this one is not: call cluster_by first")
+    if purge and (zorder_by or full):
+        raise SchemaMismatch("purge rewrites files as they are: pass either purge, or zorder_by or full")
+    curve = Curve() if purge else clustered or _curve(snapshot, zorder_by)
+    files = _chosen(snapshot, where, now, is_clustered=bool(clustered))
     groups = _by_partition(files, snapshot)
+    tags: tuple[tuple[str, str], ...] = ()
     if purge:
         bins = [np.array([number]) for number in np.flatnonzero(_holey(files, 0.0))]
+    elif clustered:
+        chosen = to_cluster(files, clustered, _holey(files), full=full)
+        bins, tags = [chosen] if len(chosen) else [], new_cube(clustered)
     else:
         bins = [group for group in groups if len(group) > 1 or curve] if curve else _bins(files, groups, target)
     if not bins:
@@ -107,40 +118,39 @@ def optimize(
     if sort_large is not None and large.bins:
         adds += sort_large(large)
         task = task.chosen([count <= MANY_OUTPUTS for count in task.outputs])
-    adds += [add for part in run(task, len(task.bins)) for add in part]
+    for number, part in enumerate(run(task, len(task.bins))):
+        adds += [replace(add, clustering=cube_of(files, bins[number])) for add in part] if purge else part
+    if tags:
+        adds = [replace(add, clustering=tags) for add in adds]
     metrics = {
         "numRemovedFiles": len(touched),
         "numRemovedBytes": sizes(touched),
         **_added_metrics([add.size for add in adds]),
     }
     parameters = predicate_parameter(where) | {
-        "zOrderBy": json.dumps([".".join(path) for path in curve], ensure_ascii=False)
+        "zOrderBy": json.dumps([] if clustered else curve.names, ensure_ascii=False),
+        **({"clusterBy": dict(tags)[CUBE_COLUMNS], "isFull": json.dumps(full)} if tags else {}),
     }
     return Operation(
         "OPTIMIZE", parameters, snapshot, metrics, adds=adds, removes=touched, read_files=touched, data_change=False
     )
 
 
-def _curve(snapshot: Snapshot, zorder_by: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Return the columns to sort by, by their paths.
+def _curve(snapshot: Snapshot, zorder_by: Sequence[str]) -> Curve:
+    """Return the curve through the columns to sort by.
 
     Raises SchemaMismatch for those that have no order, or one value a file.
     """
     if isinstance(zorder_by, str):
         raise SchemaMismatch(f"zorder_by must be a list of columns: [{zorder_by!r}]")
-    columns = [resolve(name, snapshot.metadata.arrow_schema) for name in zorder_by]
-    for path, kind in columns:
-        if pa.types.is_nested(kind) or pa.types.is_null(kind):
-            raise SchemaMismatch(
-                f"column {'.'.join(path)!r} is {kind}, whose values have no order: "
-                "choose a field inside it, or another column"
-            )
+    columns = ordered_columns(zorder_by, snapshot.metadata.arrow_schema)
+    for path in columns:
         if path[0] in snapshot.partition_columns:
             raise SchemaMismatch(
                 f"column {path[0]!r} is a partition column, of which each file has one value only: choose "
                 "another column to sort by"
             )
-    return tuple(path for path, _ in columns)
+    return Curve(tuple(columns))
 
 
 def _added_metrics(added_sizes: Sequence[int]) -> dict[str, int]:
@@ -173,8 +183,10 @@ def _target_size(snapshot: Snapshot, size: int | None) -> int:
     return int(number) * _UNITS[unit]
 
 
-def _chosen(snapshot: Snapshot, where: str | None, now: int) -> pa.Table:
+def _chosen(snapshot: Snapshot, where: str | None, now: int, *, is_clustered: bool) -> pa.Table:
     fields = ["size", "stats"] if snapshot.has_deletion_vectors() else ["size"]
+    if is_clustered:
+        fields += ["clusteringProvider", "tags"]
     predicate = None if where is None else parse_predicate(where, snapshot.metadata.arrow_schema, now=now)
     if predicate is not None and not on_partitions_only(predicate, snapshot.metadata):
         columns = ", ".join(snapshot.partition_columns) or "none"
@@ -237,7 +249,7 @@ class OptimizeTask:
     """The partition values of each bin, as in the log."""
     outputs: tuple[int, ...]
     """The number of files that each bin is written to, if it is sorted."""
-    curve: tuple[tuple[str, ...], ...]
+    curve: Curve
     writer: RowWriter
 
     def __call__(self, index: int) -> list[AddFile]:
@@ -262,12 +274,14 @@ class OptimizeTask:
 
     def _sorted(self, index: int, values: dict[str, str | None]) -> Iterator[AddFile]:
         """Sort in two passes: the first ranks rows by the curve's columns, the second distributes them over files."""
-        keys = [leaf_values(rows, path) for rows in self._rows(index, self.files) for path in self.curve]
-        width = len(self.curve)
+        keys = [values for rows in self._rows(index, self.files) for values in self.curve.values(rows)]
+        width = len(self.curve.columns)
         if not keys:
             return
         order = np.argsort(
-            z_values([pa.chunked_array([c for column in keys[n::width] for c in column.chunks]) for n in range(width)]),
+            self.curve.positions(
+                pa.chunked_array([c for column in keys[n::width] for c in column.chunks]) for n in range(width)
+            ),
             kind="stable",
         )
         rank = np.empty(len(order), dtype=np.int64)

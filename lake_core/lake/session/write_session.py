@@ -84,6 +84,7 @@ class WriteSession(WritableState):
         schema: pa.Schema,
         *,
         partition_by: Sequence[str] = (),
+        cluster_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         exist_ok: bool = False,
         managed: bool = True,
@@ -95,7 +96,14 @@ class WriteSession(WritableState):
         publish.
         """
         table: DeltaTable = self.create(
-            path, "delta", schema, partition_by=partition_by, properties=properties, exist_ok=exist_ok, managed=managed
+            path,
+            "delta",
+            schema,
+            partition_by=partition_by,
+            cluster_by=cluster_by,
+            properties=properties,
+            exist_ok=exist_ok,
+            managed=managed,
         )
         return table
 

@@ -92,7 +92,7 @@ def creation_properties(settings: TableSettings) -> dict[str, str]:
     """Return the properties for creating a table, including its constraints."""
     properties = dict(settings.properties)
     properties |= {f"{_CONSTRAINT}{name.lower()}": sql for name, sql in settings.constraints.items()}
-    if settings.cluster_by:
+    if settings.cluster_by and not settings.is_clustered:
         properties[CLUSTER_PROPERTY] = json.dumps(list(settings.cluster_by))
     return properties
 
@@ -132,11 +132,13 @@ def keep_up(table: DeltaTable, settings: TableSettings) -> None:
     """
     _check_fixed(table, settings)
     properties = dict(settings.properties)
-    if settings.cluster_by:
+    if settings.cluster_by and not settings.is_clustered:
         properties[CLUSTER_PROPERTY] = json.dumps(list(settings.cluster_by))
     changed = {name: value for name, value in properties.items() if table.properties.get(name) != value}
     if changed:
         table.set_properties(changed)
+    if settings.is_clustered:
+        table.cluster_by(settings.cluster_by)
     constraints = {name.lower(): sql for name, sql in table.constraints.items()}
     for name, sql in settings.constraints.items():
         if name.lower() not in constraints:

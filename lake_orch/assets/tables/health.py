@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta import DeltaTable
+from lake_core.delta.clustering import clustering_columns
 from lake_core.delta.log_segment import list_log
 from lake_core.delta.skipping import num_records, partition_table
 from lake_orch.assets.maintenance import SMALL_FILE
@@ -32,6 +33,8 @@ class TableHealth:
     """Commits after the last checkpoint, which a reader replays."""
     files_without_statistics: int
     """Files without statistics, so that filters cannot skip them."""
+    is_clustered: bool
+    """Whether its optimization sorts what is new."""
     markers: int
     """The number of transaction identifiers that the table keeps."""
 
@@ -63,6 +66,7 @@ def table_health(table: DeltaTable, *, small_file: int = SMALL_FILE) -> TableHea
         log_length=len(listing.commits),
         uncheckpointed_commits=snapshot.version - checkpointed,
         files_without_statistics=num_records(files["stats"]).null_count if len(files) else 0,
+        is_clustered=bool(clustering_columns(snapshot.domains)),
         markers=len(snapshot.transactions()),
     )
 

@@ -42,7 +42,8 @@ def _rearranged(context: TaskContext, zorder_by: Any) -> dict[str, Any]:
         "lake/small_file_ratio": before.small_file_ratio,
         VERSION: before.version,
     }
-    due = bool(zorder_by) or before.small_file_ratio >= context.target.min_small_file_ratio
+    # Which files of a clustered table are new, only its optimization finds out.
+    due = bool(zorder_by) or before.is_clustered or before.small_file_ratio >= context.target.min_small_file_ratio
     metadata["lake/due"] = due
     if context.config.dry_run or not due or before.files == 0:
         return metadata

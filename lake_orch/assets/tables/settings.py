@@ -53,6 +53,8 @@ WHERE = "lake/where"
 VERSION = "lake/version"
 
 
+CLUSTERING_FEATURE = "delta.feature.clustering"
+"""The property that asks for tables which OPTIMIZE sorts by columns of theirs."""
 CLUSTER_PROPERTY = "lake.clusterBy"
 """The table property that keeps `lake/cluster_by` for maintenance."""
 
@@ -105,6 +107,11 @@ class TableSettings:
     columns: tuple[DeclaredColumn, ...] = ()
     column_lineage: ColumnLineage | None = None
     preview_rows: int | None = None
+
+    @property
+    def is_clustered(self) -> bool:
+        """Return whether the table itself is to be clustered, which takes the feature `clustering`."""
+        return bool(self.cluster_by) and CLUSTERING_FEATURE in self.properties
 
     @classmethod
     def parse(

@@ -161,7 +161,12 @@ class TableWriter:
             partition_by = partition_by[:-1]
         try:
             return self.workspace.create(  # type: ignore[no-any-return]
-                self.path, "delta", schema, partition_by=partition_by, properties=properties or None
+                self.path,
+                "delta",
+                schema,
+                partition_by=partition_by,
+                cluster_by=self._settings.cluster_by if self._settings.is_clustered else (),
+                properties=properties or None,
             )
         except FolderNotEmpty as error:
             raise FolderNotEmpty(f"{error}. An asset chooses its path by the metadata lake/path") from None

@@ -1,4 +1,4 @@
-"""Z-order of partitions that are too large for one task, by a shuffle of Spark.
+"""Sorting of partitions that are too large for one task along a curve, by a shuffle of Spark.
 
 One task a file distributes its rows over the ranges of the curve. Spark brings together the rows of each range, which
 one task sorts and writes. Rows travel as bytes of Arrow's format for messages, so that all types stay what they are.
@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from lake_core.delta.numpy_arrays import integers
-from lake_core.delta.operations.zorder import CurveRanges, plan_ranges, z_values
+from lake_core.delta.operations.curve_ranges import CurveRanges, plan_ranges
 from lake_core.delta.ordered_rows import in_order
-from lake_core.delta.statistics import leaf_values
 from lake_core.spark.errors import SparkJobFailed
 from lake_core.spark.executor import batch_function
 from lake_core.spark.runner import run_in
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from pyspark.sql import DataFrame, SparkSession
 
+    from lake_core.delta.curve import Curve
     from lake_core.delta.data_file import AddFile
     from lake_core.delta.data_file_reader import DataFiles
     from lake_core.delta.operations.optimize import OptimizeTask
@@ -141,7 +141,7 @@ class RangeWriter:
     """Sorts the rows of each output and writes them to a file. Picklable."""
 
     schema: pa.Schema
-    curve: tuple[tuple[str, ...], ...]
+    curve: Curve
     writer: RowWriter
     values: tuple[dict[str, str | None], ...]
     """The partition values of each bin."""
@@ -158,6 +158,6 @@ class RangeWriter:
         for output, group in groupby(pieces, key=itemgetter(0)):
             parts = [pa.ipc.read_record_batch(piece.as_buffer(), self.schema) for _, piece in group]
             rows = pa.Table.from_batches(parts, self.schema)
-            order = np.argsort(z_values([leaf_values(rows, path) for path in self.curve]), kind="stable")
+            order = np.argsort(self.curve.positions(self.curve.values(rows)), kind="stable")
             adds = self.writer.files().write_one(in_order(rows, order), self.values[self.bins[output]])
             yield file_rows(adds, [])

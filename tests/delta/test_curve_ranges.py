@@ -8,7 +8,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lake_core.delta.operations.zorder import Sample, _ranges
+from lake_core.delta.curve import Curve
+from lake_core.delta.operations.curve_ranges import Sample, _ranges
 
 
 @given(
@@ -21,7 +22,7 @@ def test_ranges_are_in_order_and_complete(values: list[int | None], count: int, 
     table = pa.table({"v": pa.array(values, pa.int64())})
     parts = [table.slice(start, 300 // files) for start in range(0, len(values), 300 // files)]
     samples = [Sample(len(part), part.rename_columns(["0"])) for part in parts]
-    ranges = _ranges(samples, (("v",),), count, 31)
+    ranges = _ranges(samples, Curve((("v",),)), count, 31)
     own = ranges.ranges_of(table, 0)
     assert ranges.count == count
     assert own.min() >= 0

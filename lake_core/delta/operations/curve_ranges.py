@@ -1,4 +1,4 @@
-"""Z-order: the curve along which OPTIMIZE sorts, and the ranges of it that large partitions are divided into.
+"""The ranges of the curve along which OPTIMIZE sorts, that large partitions are divided into.
 
 A partition that one task can sort is ranked exactly. Of a larger one, tasks sample the curve's columns, file by file.
 The samples give bounds for the values of each column, and with these the curve's ranges. Then each row by itself tells
@@ -8,7 +8,7 @@ its range, so any task can distribute rows, and each range is sorted by a task o
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,16 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.numpy_arrays import integers, numbers
-from lake_core.delta.statistics import leaf_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lake_core.delta.curve import Curve
     from lake_core.delta.data_file_reader import DataFiles
     from lake_core.runner import Runner
-
-Curve: TypeAlias = tuple[tuple[str, ...], ...]
-"""The paths of the columns to sort by."""
 
 _BYTES_A_TASK = 1 << 30
 """The size of the files that a task samples. Only the curve's columns are read."""
@@ -36,29 +33,6 @@ _KEPT_OF_A_BATCH = 1024
 _BOUNDS = 1023
 """The most bounds of a column."""
 _ALL_BOUNDS = 200_000
-
-
-def z_values(columns: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.uint64]:
-    """Return a number for each row that orders rows along a Z-shaped curve.
-
-    It interleaves the bits of the columns' ranks. Nulls come last.
-    """
-    ranks = [
-        numbers(pc.rank(column, sort_keys="ascending", tiebreaker="dense")).astype(np.uint64) - 1 for column in columns
-    ]
-    return _interleaved(ranks, [int(rank.max(initial=0)) for rank in ranks])
-
-
-def _interleaved(columns: Sequence[npt.NDArray[np.uint64]], highest: Sequence[int]) -> npt.NDArray[np.uint64]:
-    """Interleave the bits of numbers from 0 to the highest of each column."""
-    width = len(columns)
-    bits = min(16, 64 // width) if width <= 64 else 1
-    total = np.zeros(len(columns[0]), dtype=np.uint64)
-    for number, column in enumerate(columns[:64]):
-        scaled = column * ((1 << bits) - 1) // max(1, highest[number])
-        for bit in range(bits):
-            total |= ((scaled >> np.uint64(bit)) & np.uint64(1)) << np.uint64(bit * width + width - 1 - number)
-    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +55,14 @@ class CurveRanges:
 
         Rows at the same position, where several ranges meet, are spread over these by their numbers, from `first` on.
         """
-        positions = _positions([leaf_values(rows, path) for path in self.curve], self.bounds)
+        positions = _positions(self.curve, self.curve.values(rows), self.bounds)
         low = np.searchsorted(self.ends, positions, side="left").astype(np.int64)
         high = np.searchsorted(self.ends, positions, side="right").astype(np.int64)
         row_numbers = np.arange(first, first + rows.num_rows, dtype=np.int64)
         return np.asarray(low + row_numbers % (high - low + 1), dtype=np.int64)
 
 
-def _positions(columns: Sequence[pa.ChunkedArray], bounds: Sequence[pa.Array]) -> npt.NDArray[np.uint64]:
+def _positions(curve: Curve, columns: Sequence[pa.ChunkedArray], bounds: Sequence[pa.Array]) -> npt.NDArray[np.uint64]:
     """Return the positions of rows on the curve, by the number of bounds that are not above each value."""
     codes = []
     for column, values in zip(columns, bounds, strict=True):
@@ -96,7 +70,7 @@ def _positions(columns: Sequence[pa.ChunkedArray], bounds: Sequence[pa.Array]) -
         both = pa.chunked_array([values, *column.chunks], values.type)
         ranks = numbers(pc.rank(both, sort_keys="ascending", tiebreaker="dense"))
         codes.append(np.searchsorted(ranks[: len(values)], ranks[len(values) :], side="right").astype(np.uint64))
-    return _interleaved(codes, [len(values) for values in bounds])
+    return curve.number(codes, [len(values) for values in bounds])
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +103,7 @@ class SampleTask:
         total = 0
         for rows in self.files.batches(number):
             total += rows.num_rows
-            columns = pa.table({str(number): leaf_values(rows, path) for number, path in enumerate(self.curve)})
+            columns = pa.table({str(number): values for number, values in enumerate(self.curve.values(rows))})
             parts.append(columns.take(_spread(rows.num_rows, _KEPT_OF_A_BATCH)))
         sampled = pa.concat_tables(parts) if parts else None
         if sampled is None:
@@ -153,7 +127,7 @@ def plan_ranges(
 
     Args:
         files: The files.
-        curve: The paths of the columns to sort by.
+        curve: The curve to sort along.
         bins: The numbers of the files of each partition.
         outputs: The number of ranges of each.
         run: Calls the tasks that sample files.
@@ -177,7 +151,7 @@ def plan_ranges(
 
 def _restricted(files: DataFiles, curve: Curve) -> DataFiles:
     """Return the same files with only the columns that the curve needs."""
-    names = {path[0] for path in curve}
+    names = {path[0] for path in curve.columns}
     indexes = [index for index, child in enumerate(files.schema) if child.name in names]
     return replace(
         files,
@@ -201,7 +175,7 @@ def _groups(files: Sequence[int], sizes: Sequence[int | None]) -> list[tuple[int
 
 def _ranges(samples: Sequence[Sample], curve: Curve, count: int, most: int) -> CurveRanges:
     if not samples:
-        return CurveRanges(curve, tuple(pa.nulls(0) for _ in curve), np.empty(0, np.uint64))
+        return CurveRanges(curve, tuple(pa.nulls(0) for _ in curve.columns), np.empty(0, np.uint64))
     weights = np.concatenate([np.full(len(each.columns), each.rows / len(each.columns)) for each in samples])
     columns = pa.concat_tables([each.columns for each in samples]).columns
     bounds = []
@@ -209,7 +183,7 @@ def _ranges(samples: Sequence[Sample], curve: Curve, count: int, most: int) -> C
         order = numbers(pc.array_sort_indices(column)) if column.num_chunks else np.empty(0, np.int64)
         at = _quantiles(weights[order], min(most, len(order)))
         bounds.append(column.take(integers(order[at])).unique())
-    positions = _positions(columns, bounds)
+    positions = _positions(curve, columns, bounds)
     order = np.argsort(positions, kind="stable")
     return CurveRanges(curve, tuple(bounds), positions[order[_quantiles(weights[order], count - 1)]])
 
