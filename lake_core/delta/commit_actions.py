@@ -48,9 +48,11 @@ def encode_operation(operation: Operation, latest: Snapshot | None, now: int) ->
     actions += [("domainMetadata", domain.to_json()) for domain in operation.domains if domain.domain != ROW_IDS_DOMAIN]
     change = operation.data_change
     if operation.removes is not None:
-        actions += [("remove", _remove(row, now, change)) for row in operation.removes.to_pylist()]
+        when = {"deletionTimestamp": now, "dataChange": change, "extendedFileMetadata": True}
+        actions += [("remove", remove_body(row | when)) for row in operation.removes.to_pylist()]
     restored = [] if operation.restored is None else operation.restored.to_pylist()
-    adds = [_restored(row, change) for row in restored] + [add.to_json(data_change=change) for add in operation.adds]
+    adds = [add_body(row | {"dataChange": change}) for row in restored]
+    adds += [add.to_json(data_change=change) for add in operation.adds]
     rows = [None] * len(restored) + [add.rows for add in operation.adds]
     metadata, protocol = defined_by(operation, latest)
     tags = file_tags(protocol, metadata)
@@ -185,12 +187,13 @@ def last_in_commit_timestamp(snapshot: Snapshot) -> int:
     return timestamp if type(timestamp) is int else -1
 
 
-def _remove(row: dict[str, Any], now: int, data_change: bool) -> dict[str, Any]:
+def remove_body(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of a remove action, from a row with at least the path (fields of REMOVE_FIELDS)."""
     return {
         "path": row["path"],
-        "deletionTimestamp": now,
-        "dataChange": data_change,
-        "extendedFileMetadata": True,
+        "deletionTimestamp": row["deletionTimestamp"],
+        "dataChange": row["dataChange"],
+        "extendedFileMetadata": row["extendedFileMetadata"],
         "partitionValues": dict(row["partitionValues"] or ()),
         "size": row["size"],
         "deletionVector": _present(row.get("deletionVector")),
@@ -199,9 +202,10 @@ def _remove(row: dict[str, Any], now: int, data_change: bool) -> dict[str, Any]:
     }
 
 
-def _restored(row: dict[str, Any], data_change: bool) -> dict[str, Any]:
+def add_body(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of an add action, from a row of the fields of ADD_FIELDS."""
     maps = {name: dict(row[name]) for name in ("partitionValues", "tags") if row.get(name) is not None}
-    return row | maps | {"dataChange": data_change, "deletionVector": _present(row.get("deletionVector"))}
+    return {**row, **maps, "deletionVector": _present(row.get("deletionVector"))}
 
 
 def _present(vector: dict[str, Any] | None) -> dict[str, Any] | None:

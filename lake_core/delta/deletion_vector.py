@@ -61,21 +61,16 @@ def deleted_rows(
 
 
 def _body(roots: Sequence[ObjectStore], descriptor: Mapping[str, Any]) -> bytes:
-    kind, text, size = descriptor["storageType"], descriptor["pathOrInlineDv"], descriptor["sizeInBytes"]
+    size = descriptor["sizeInBytes"]
     if not isinstance(size, int) or size < 4:
         raise ValueError(f"a size of {size!r} bytes")
-    if kind == "i":
-        decoded = _base85(text)
+    if descriptor["storageType"] == "i":
+        decoded = _base85(descriptor["pathOrInlineDv"])
         if not 0 <= len(decoded) - size < 4:
             raise ValueError(f"{len(decoded)} bytes instead of {size}")
         return decoded[:size]
-    if kind == "u":
-        store, key = roots[0], _relative_key(text)
-    elif kind == "p":
-        number, key = locate(text, roots)
-        store = roots[number]
-    else:
-        raise ValueError(f"unknown storage type {kind!r}")
+    number, key = locate_vector(descriptor, roots)
+    store = roots[number]
     offset = descriptor.get("offset") or 0
     stored = bytes(store.get(key, offset, offset + 4 + size + 4))
     (length,) = struct.unpack_from(">i", stored)
@@ -84,6 +79,16 @@ def _body(roots: Sequence[ObjectStore], descriptor: Mapping[str, Any]) -> bytes:
     if length != size or zlib.crc32(body) != checksum:
         raise ValueError("its length or checksum is wrong")
     return body
+
+
+def locate_vector(descriptor: Mapping[str, Any], roots: Sequence[ObjectStore]) -> tuple[int, str]:
+    """Return the root that the file of a deletion vector is under, and its key there; see `path.locate`."""
+    kind, text = descriptor["storageType"], descriptor["pathOrInlineDv"]
+    if kind == "u":
+        return 0, _relative_key(text)
+    if kind == "p":
+        return locate(text, roots)
+    raise ValueError(f"unknown storage type {kind!r}")
 
 
 def vector_keys(files: pa.Table, store: ObjectStore) -> Sizes:

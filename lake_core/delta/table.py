@@ -11,6 +11,7 @@ import pyarrow as pa
 from lake_core import runtime
 from lake_core.clock import Clock, now_ms, system_clock
 from lake_core.delta.action import Protocol
+from lake_core.delta.checksum_writer import write_checksum
 from lake_core.delta.clustering import check_clustering, clustered_by, clustering_columns, clustering_domain
 from lake_core.delta.commit_actions import partition_by_text
 from lake_core.delta.conflict import Reads
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from lake_core.delta.commit_time import Instant
     from lake_core.delta.operations.merge import Merge, MergeText
     from lake_core.delta.operations.vacuum import Orphans, VacuumResult
+    from lake_core.delta.version_checksum import VersionChecksum
+    from lake_core.store import ObjectStore
 
 ArrowData: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader"
 """Rows to write. Any object with `__arrow_c_stream__` is accepted as well."""
@@ -66,6 +69,7 @@ class DeltaTable(TableView):
     """
 
     _on_commit: Callable[[Snapshot], object] | None = None
+    _checksum: VersionChecksum | None = None
 
     @classmethod
     def at(
@@ -128,7 +132,7 @@ class DeltaTable(TableView):
                     parameters["clusterBy"] = partition_by_text(clustered_by(metadata, domains).names)
                 operation = Operation("CREATE TABLE", parameters, protocol=protocol, metadata=metadata, domains=domains)
                 commit_first(store, operation, now_ms(clock))
-                return cls.at(load_snapshot(store, 0), clock)
+                return cls._created(store, clock)
             raise TableAlreadyExists(f"a table exists at {store.url()} already: open it, or pass exist_ok=True")
         except TableAlreadyExists:
             if not exist_ok:
@@ -138,6 +142,12 @@ class DeltaTable(TableView):
         if clustering_columns(table.snapshot.domains) != clustering_columns(domains):
             names = list(table.detail().clustering_columns)
             raise SchemaMismatch(f"the table at {store.url()} is clustered by {names}, not by {list(cluster_by)}")
+        return table
+
+    @classmethod
+    def _created(cls, store: ObjectStore, clock: Clock, allowed_roots: tuple[ObjectStore, ...] = ()) -> Self:
+        table = cls.at(load_snapshot(store, 0, allowed_roots=allowed_roots), clock)
+        table._follow_up(Committed(table.snapshot, 0), adds_are_new=True)
         return table
 
     def append(
@@ -363,6 +373,38 @@ class DeltaTable(TableView):
         target = type(self).open(self.store, version=version, timestamp=timestamp).snapshot
         return self.operate(lambda snapshot, now: restore(snapshot, target, now), txn)
 
+    def clone(
+        self,
+        url_or_store: Location,
+        *,
+        shallow: bool = True,
+        storage_options: Mapping[str, Any] | None = None,
+        clock: Clock | None = None,
+    ) -> DeltaTable:
+        """Create a table with the rows, the definition and the row ids of this handle's version.
+
+        A shallow clone copies no file: it names those of this table, and is lost with them. Before this table is
+        vacuumed, or the garbage of its lake collected, drop the clone, or keep the version (in a lake, by a tag). A
+        deep clone has its own files, and the transaction identifiers of this table. Neither belongs to a lake.
+
+        Raises:
+            TableAlreadyExists: A table exists there already.
+            FolderNotEmpty: The folder holds other files. Choose another one.
+            PathOutsideTable: This table is a shallow clone itself, and was opened without the roots of its files, or
+                the clone is to be a deep one.
+        """
+        from lake_core.delta.operations.clone import clone
+
+        store, clock = store_at(url_or_store, storage_options), clock or system_clock
+        if type(self).exists(store):
+            raise TableAlreadyExists(f"a table exists at {store.url()} already: choose another place for the clone")
+        check_empty(store)
+        operation, now = clone(self._snapshot, store, now_ms(clock), shallow=shallow), now_ms(clock)
+        assert operation.protocol is not None
+        check_writable(operation.protocol, self.metadata, store)
+        commit_first(store, operation, now)
+        return type(self)._created(store, clock, self._snapshot.roots if shallow else ())
+
     @classmethod
     def convert(
         cls,
@@ -391,7 +433,7 @@ class DeltaTable(TableView):
         store, clock = store_at(url_or_store, storage_options), clock or system_clock
         files = store.data_root
         commit_first(store, convert(files, partition_by, now_ms(clock), run), now_ms(clock))
-        return cls.at(load_snapshot(store, 0), clock)
+        return cls._created(store, clock)
 
     def set_properties(self, properties: Mapping[str, str], *, txn: Txn | None = None) -> OperationResult:
         """Set table properties.
@@ -580,6 +622,17 @@ class DeltaTable(TableView):
         write_checkpoint(self._snapshot, now, target)
         self.clean_log()
 
+    def compact_log(self) -> str | None:
+        """Write a log compaction file of the commits since the last checkpoint, and return its key.
+
+        Readers read it instead of these commits. Returns None if there is nothing to compact. In a lake nothing is
+        compacted, because its history needs each commit.
+        """
+        from lake_core.delta.compaction_writer import write_compaction
+
+        self._check_writable()
+        return None if self.store.versioned else write_compaction(self._snapshot)
+
     def clean_log(self) -> list[str]:
         """Delete log files that no version within `delta.logRetentionDuration` (30 days) needs, and return their keys.
 
@@ -653,7 +706,7 @@ class DeltaTable(TableView):
         if self._on_commit is not None:
             self._on_commit(committed.snapshot)
         if not committed.already_recorded:
-            self._checkpoint_if_due(committed)
+            self._follow_up(committed, adds_are_new=operation.restored is None or operation.data_change)
         return committed
 
     def _write(self, arrow: ArrowData, plan: Callable[[pa.Schema], Write], txn: Txn | None) -> OperationResult:
@@ -667,13 +720,17 @@ class DeltaTable(TableView):
         )
         return self.commit(write.operation(adds, changes), txn)
 
-    def _checkpoint_if_due(self, committed: Committed) -> None:
+    def _follow_up(self, committed: Committed, *, adds_are_new: bool) -> None:
+        """Write the files that are derived from a commit: its checksum, and the checkpoint that may be due."""
         if self.store.versioned:
             return  # the lake writes derived files once main has the version
         # The commit is valid whatever happens here. An error now would make the caller repeat the write, while a
         # checkpoint that is missing only costs readers time.
         try:
-            if committed.version % checkpoint_interval(self.metadata.configuration) == 0:
+            interval = checkpoint_interval(self.metadata.configuration)
+            is_due = committed.version > 0 and committed.version % interval == 0
+            self._checksum = write_checksum(committed.snapshot, self._checksum, adds_are_new=adds_are_new, count=is_due)
+            if is_due:
                 from lake_core.delta.checkpoint_writer import write_checkpoint
                 from lake_core.delta.log_cleanup import clean_log
 
@@ -681,7 +738,7 @@ class DeltaTable(TableView):
                 self._snapshot = committed.snapshot.on_checkpoint(files)
                 clean_log(self._snapshot, now_ms(self._clock))
         except Exception:
-            what = "its checkpoint, or the clean-up of its log, failed"
+            what = "its checksum, its checkpoint, or the clean-up of its log failed"
             _LOG.warning(
                 "version %d of %s is committed, but %s", committed.version, self.store.url(), what, exc_info=True
             )

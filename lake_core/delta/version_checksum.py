@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from lake_core.delta.action import Metadata, Protocol
-from lake_core.delta.errors import MalformedMetadata, MalformedProtocol
+from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
+from lake_core.delta.errors import MalformedAction, MalformedMetadata, MalformedProtocol
+from lake_core.delta.features import supported_features
 from lake_core.delta.json_numbers import loads
 from lake_core.delta.log_segment import LOG_FOLDER
 from lake_core.errors import NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Sequence
 
     from lake_core.delta.snapshot import Snapshot
     from lake_core.store import ObjectStore
@@ -34,15 +35,49 @@ def checksum_key(version: int) -> str:
 class VersionChecksum:
     """The content of a checksum file; None for absent fields."""
 
+    version: int
     num_files: int | None = None
     size_bytes: int | None = None
     """Of all data files together."""
+    deleted_rows: int | None = None
+    """The rows that deletion vectors delete."""
+    vectors: int | None = None
+    """The files with a deletion vector."""
     protocol: Protocol | None = None
     metadata: Metadata | None = None
-    transactions: Mapping[str, int] | None = None
-    """The version of each application's txn action."""
-    domains: Mapping[str, str] | None = None
-    """The configuration of each metadata domain in force."""
+    transactions: Sequence[SetTransaction] | None = None
+    domains: Sequence[DomainMetadata] | None = None
+    """The metadata domains in force."""
+    commit_id: str | None = None
+    commit_time: int | None = None
+    """The in-commit timestamp, in milliseconds."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the file. Fields that are None are left out."""
+        has_vectors = self.protocol is not None and _has_vectors(self.protocol)
+        body = {
+            "txnId": self.commit_id,
+            "tableSizeBytes": self.size_bytes,
+            "numFiles": self.num_files,
+            "numDeletedRecordsOpt": self.deleted_rows if has_vectors else None,
+            "numDeletionVectorsOpt": self.vectors if has_vectors else None,
+            "numMetadata": 1,
+            "numProtocol": 1,
+            "inCommitTimestampOpt": self.commit_time,
+            "setTransactions": _bodies(self.transactions),
+            "domainMetadata": _bodies(self.domains),
+            "metadata": None if self.metadata is None else self.metadata.to_json(),
+            "protocol": None if self.protocol is None else self.protocol.to_json(),
+        }
+        return {key: value for key, value in body.items() if value is not None}
+
+
+def _has_vectors(protocol: Protocol) -> bool:
+    return "deletionVectors" in supported_features(protocol)
+
+
+def _bodies(actions: Sequence[SetTransaction] | Sequence[DomainMetadata] | None) -> list[dict[str, Any]] | None:
+    return None if actions is None else [action.to_json() for action in actions]
 
 
 def read_checksum(store: ObjectStore, version: int) -> VersionChecksum | None:
@@ -51,13 +86,20 @@ def read_checksum(store: ObjectStore, version: int) -> VersionChecksum | None:
         body = loads(store.get(checksum_key(version)))
         if not isinstance(body, dict):
             return None
+        protocol = Protocol.from_json(body["protocol"]) if isinstance(body.get("protocol"), dict) else None
+        # Without the feature, the writer need not say that there are none.
+        vectors = None if protocol is None or _has_vectors(protocol) else 0
+        transactions, domains = body.get("setTransactions"), body.get("domainMetadata")
         return VersionChecksum(
+            version,
             _count(body.get("numFiles")),
             _count(body.get("tableSizeBytes")),
-            Protocol.from_json(body["protocol"]) if isinstance(body.get("protocol"), dict) else None,
+            _count(body.get("numDeletedRecordsOpt", vectors)),
+            _count(body.get("numDeletionVectorsOpt", vectors)),
+            protocol,
             Metadata.from_json(body["metadata"]) if isinstance(body.get("metadata"), dict) else None,
-            _pairs(body.get("setTransactions"), "appId", "version"),
-            _pairs(body.get("domainMetadata"), "domain", "configuration"),
+            [SetTransaction.from_json(each) for each in transactions] if isinstance(transactions, list) else None,
+            [DomainMetadata.from_json(each) for each in domains] if isinstance(domains, list) else None,
         )
     except (
         NotFound,
@@ -68,6 +110,7 @@ def read_checksum(store: ObjectStore, version: int) -> VersionChecksum | None:
         RecursionError,
         MalformedProtocol,
         MalformedMetadata,
+        MalformedAction,
     ):
         return None
 
@@ -82,12 +125,18 @@ def disagreements(snapshot: Snapshot) -> list[str]:
 
 
 def _differences(checksum: VersionChecksum, snapshot: Snapshot) -> Iterator[str]:
-    files = snapshot.files(["path", "size"])
+    files = snapshot.files(["path", "size", "deletionVector"])
     if checksum.num_files not in (None, len(files)):
         yield f"the checksum counts {checksum.num_files} files, the log {len(files)}"
     size = pc.sum(files["size"]).as_py() or 0
     if checksum.size_bytes not in (None, size):
         yield f"the checksum counts {checksum.size_bytes} bytes of data, the log {size}"
+    rows = pc.struct_field(files["deletionVector"].combine_chunks(), ["cardinality"])
+    if checksum.vectors not in (None, len(rows) - rows.null_count):
+        yield f"the checksum counts {checksum.vectors} deletion vectors, the log {len(rows) - rows.null_count}"
+    deleted = pc.sum(rows).as_py() or 0
+    if checksum.deleted_rows not in (None, deleted):
+        yield f"the checksum counts {checksum.deleted_rows} deleted rows, the log {deleted}"
     if checksum.protocol not in (None, snapshot.protocol):
         yield f"the checksum has the protocol {checksum.protocol}, the log {snapshot.protocol}"
     if checksum.metadata not in (None, snapshot.metadata):
@@ -96,19 +145,17 @@ def _differences(checksum: VersionChecksum, snapshot: Snapshot) -> Iterator[str]
         transactions = snapshot.transactions().select(["appId", "version"]).to_pylist()
         recorded = {row["appId"]: row["version"] for row in transactions}
         # The writer may have expired txn actions that the log still has.
-        if any(recorded.get(app) != version for app, version in checksum.transactions.items()):
-            yield f"the checksum has the transaction identifiers {dict(checksum.transactions)}, the log {recorded}"
-    domains = {domain.domain: domain.configuration for domain in snapshot.domains}
-    if checksum.domains not in (None, domains):
-        yield f"the checksum has the metadata domains {sorted(checksum.domains or ())}, the log {sorted(domains)}"
+        listed = {marker.app_id: marker.version for marker in checksum.transactions}
+        if any(recorded.get(app) != version for app, version in listed.items()):
+            yield f"the checksum has the transaction identifiers {listed}, the log {recorded}"
+    if checksum.domains is not None:
+        found, domains = (
+            {each.domain: each.configuration for each in listed_domains if not each.removed}
+            for listed_domains in (checksum.domains, snapshot.domains)
+        )
+        if found != domains:
+            yield f"the checksum has the metadata domains {sorted(found)}, the log {sorted(domains)}"
 
 
 def _count(value: Any) -> int | None:
     return value if type(value) is int and value >= 0 else None
-
-
-def _pairs(listed: Any, key: str, value: str) -> dict[str, Any] | None:
-    """Convert a list of actions to a mapping, without those that were removed."""
-    if not isinstance(listed, list):
-        return None
-    return {body[key]: body[value] for body in listed if not body.get("removed")}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lake_core.delta import DeltaTable
+from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.errors import CorruptCommit, LogGap
 from lake_core.delta.log_segment import commit_key, compaction_key, list_log
 from lake_core.delta.snapshot import DamagedCheckpointWarning
@@ -134,3 +135,47 @@ def test_one_that_some_writer_left_unreconciled(cases: Path) -> None:
     with pytest.warns(DamagedCheckpointWarning, match="contradictory"):
         table = DeltaTable.open(str(cases / "delta" / "krs-compacted-log-files-table"))
     assert table.files(["path"]).num_rows == 2
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_a_written_one_stands_for_its_commits(checkpointed: bool) -> None:
+    store = MemoryStore()
+    properties = {"delta.checkpointInterval": "100", "delta.enableDeletionVectors": "true"}
+    table = DeltaTable.create(store, SCHEMA, partition_by=["p"], properties=properties)
+    table.append(rows(0, 9), txn=("app", 1))
+    if checkpointed:
+        table.checkpoint()
+    first = table.version + 1 if checkpointed else 0
+    table.append(rows(9, 20), txn=("app", 2))
+    table.delete("id = 10")
+    table.set_properties({"delta.feature.domainMetadata": "supported"})
+    table.overwrite(rows(0, 3), where="p = 'p0' or id < 3", txn=("b", 7))
+    table.set_properties({"mine": "2"})
+    key = table.compact_log()
+    assert key == compaction_key(first, table.version)
+    written = store.get(key)
+    assert b"commitInfo" not in written
+    store.delete([key])
+    before = _whole(store)
+    store.put(key, written)
+    assert next(iter(list_log(store, end=table.version).segments(table.version))).entries == ((first, table.version),)  # type: ignore[union-attr]
+    assert _whole(store) == before
+
+
+def _whole(store: MemoryStore) -> Any:
+    snapshot = DeltaTable.open(store).snapshot
+    adds, removes = snapshot.files([name for name, _ in ADD_FIELDS]), snapshot.tombstones()
+    ordered = sorted(map(str, adds.to_pylist())), sorted(map(str, removes.to_pylist()))
+    markers = sorted(map(str, snapshot.transactions().to_pylist()))
+    return ordered, markers, snapshot.metadata, snapshot.protocol, snapshot.domains
+
+
+def test_nothing_is_compacted_where_partitions_change_or_there_is_one_commit() -> None:
+    store = MemoryStore()
+    table = DeltaTable.create(store, SCHEMA)
+    assert table.compact_log() is None
+    table.append(rows(0, 3))
+    table.overwrite(rows(0, 3), schema_mode="overwrite", partition_by=["p"])
+    assert table.compact_log() is None
+    table.checkpoint()
+    assert table.compact_log() is None

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
-from lake_core.delta import DeltaTable
+from lake_core.delta import DeltaTable, checksum_writer
+from lake_core.delta.commit_file import read_commit_info
 from lake_core.delta.errors import UnsupportedReaderFeature
+from lake_core.delta.features import supported_features
+from lake_core.delta.log_segment import commit_key
 from lake_core.delta.version_checksum import checksum_key, disagreements, read_checksum
 from lake_core.store import MemoryStore
 from tests.delta.tables import SCHEMA, ids, rows
@@ -101,6 +104,81 @@ def test_what_is_no_checksum_says_nothing(store: MemoryStore, text: bytes) -> No
 
 
 def test_none_is_needed(store: MemoryStore) -> None:
+    store.delete([checksum_key(1)])
     assert read_checksum(store, 1) is None
     store.put(checksum_key(1), b'{"numFiles":true,"tableSizeBytes":-1,"setTransactions":7}')
     assert disagreements(DeltaTable.open(store).snapshot) == []
+
+
+KINDS = {
+    "plain": {},
+    "vectors": {"delta.enableDeletionVectors": "true"},
+    "tracked": {"delta.enableDeletionVectors": "true", "delta.enableRowTracking": "true"},
+    "timed": {"delta.enableInCommitTimestamps": "true"},
+}
+
+
+def _live(table: DeltaTable) -> None:
+    """Commit one operation of each kind."""
+    table.append(rows(0, 30), txn=("app", 1))
+    table.append(rows(30, 60), txn=("app", 2))
+    table.delete("id = 3")
+    table.delete("id = 33", txn=("other", 1))
+    table.update({"v": "-1.0"}, "id < 6")
+    merge = table.merge(rows(55, 65), "t.id = s.id")
+    merge.when_matched_update("*").when_not_matched_insert("*").execute()
+    table.set_properties({"delta.checkpointInterval": "100"})
+    table.optimize()
+    table.restore(3)
+    table.overwrite(rows(7, 8), where="p = 'p1'")
+    table.overwrite(rows(0, 4))
+
+
+@pytest.mark.parametrize("few_actions", [0, 1000])
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_version_gets_a_true_one(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, kind: str, few_actions: int
+) -> None:
+    """Whether the totals follow from those before, or are counted anew."""
+    monkeypatch.setattr(checksum_writer, "FEW_ACTIONS", few_actions)
+    written = MemoryStore()
+    table = DeltaTable.create(written, SCHEMA, partition_by=["p"], properties=KINDS[kind])
+    _live(table)
+    for version in range(table.version + 1):
+        snapshot = DeltaTable.open(written, version=version).snapshot
+        checksum = read_checksum(written, version)
+        assert checksum is not None, version
+        assert disagreements(snapshot) == []
+        info = read_commit_info(version, written.get(commit_key(version)))
+        body = json.loads(written.get(checksum_key(version)))
+        assert body.get("inCommitTimestampOpt") == info.get("inCommitTimestamp")
+        assert body["txnId"] == info["txnId"]
+        assert ("numDeletedRecordsOpt" in body) == ("deletionVectors" in supported_features(table.protocol))
+
+
+def test_the_chain_goes_on_where_another_writer_left_none(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checksum_writer, "FEW_ACTIONS", 0)
+    written = MemoryStore()
+    table = DeltaTable.create(written, SCHEMA, properties={"delta.checkpointInterval": "5"})
+    table.append(rows(0, 3))
+    written.delete([checksum_key(1)])
+    other = DeltaTable.open(written)
+    for start in range(3, 9):
+        other.append(rows(start, start + 1))
+    found = [read_checksum(written, version) is not None for version in range(8)]
+    assert found == [True, False, False, False, False, True, True, True]
+    assert disagreements(DeltaTable.open(written).snapshot) == []
+
+
+def test_a_commit_that_adds_files_again_is_not_counted_from_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row ids are given to files that are there: none is new."""
+    monkeypatch.setattr(checksum_writer, "FEW_ACTIONS", 0)
+    store = MemoryStore()
+    table = DeltaTable.create(store, SCHEMA)
+    table.append(rows(0, 3))
+    table.set_properties({"delta.enableRowTracking": "true"})
+    assert read_checksum(store, table.version) is None
+    monkeypatch.undo()
+    table.append(rows(3, 4))
+    assert disagreements(DeltaTable.open(store).snapshot) == []
+    assert read_checksum(store, table.version) is not None

@@ -19,7 +19,9 @@ from lake_core.delta import DeltaTable
 from lake_core.delta.deletion_vector import deleted_rows, vector_file_problem
 from lake_core.delta.deletion_vector_writer import wide, write_vectors
 from lake_core.delta.errors import InvalidProperty
+from lake_core.delta.log_segment import commit_key
 from lake_core.delta.operations.merge_file import _among_all
+from lake_core.delta.version_checksum import checksum_key
 from lake_core.store import LocalStore, MemoryStore, ObjectStore
 from lake_core.testing import ManualClock
 from tests.delta.tables import SCHEMA, held, ids, oracle, paths, rows
@@ -41,6 +43,10 @@ def changes(table: DeltaTable, version: int) -> Counter[str]:
     """What one version changed: the kind of change and the row, as text."""
     read = table.changes(version, version).read_all().select(["_change_type", "id", "p", "v"])
     return Counter(map(str, read.to_pylist()))
+
+
+def _log_files(version: int) -> set[str]:
+    return {commit_key(version), checksum_key(version)}
 
 
 # --- The same as without vectors, by a model of random lives ---
@@ -151,7 +157,7 @@ def test_no_file_is_written_to_delete_a_few_rows() -> None:
     table.append(rows(0, 100))
     before = {meta.key for meta in store.list()}
     result = table.delete("id IN (3, 50)")
-    assert {meta.key for meta in store.list()} - before == {f"_delta_log/{table.version:020}.json"}
+    assert {meta.key for meta in store.list()} - before == _log_files(table.version)
     assert vectors(table)[0] is not None
     assert result.metrics["numDeletionVectorsAdded"] == 1
     assert result.metrics["numDeletedRows"] == 2
@@ -165,7 +171,7 @@ def test_one_file_holds_the_long_vectors_of_a_commit() -> None:
         table.append(rows(start, start + MANY))
     before = {meta.key for meta in store.list()}
     table.delete("id % 2 = 1")
-    (key,) = {meta.key for meta in store.list()} - before - {f"_delta_log/{table.version:020}.json"}
+    (key,) = {meta.key for meta in store.list()} - before - _log_files(table.version)
     assert vector_file_problem(bytes(store.get(key))) is None
     assert len({vector["pathOrInlineDv"] for vector in vectors(table) if vector}) == 1
     assert sorted(vector["offset"] for vector in vectors(table) if vector)[0] == 1

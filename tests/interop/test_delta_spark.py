@@ -21,6 +21,7 @@ import pytest
 
 from lake_core.delta import DeltaTable, variant
 from lake_core.delta.errors import ConstraintViolation
+from lake_core.delta.version_checksum import checksum_key, disagreements
 from tests.delta.tables import SCHEMA, ids, rows
 from tests.processes import CONTEXT
 
@@ -560,3 +561,40 @@ def test_both_sort_a_clustered_table_in_turns(delta_spark: DeltaSpark, tmp_path:
     assert delta_spark.sql(f"DESCRIBE DETAIL delta.`{url}`")[0]["clusteringColumns"] == ["n.z"]
     delta_spark.sql(f"ALTER TABLE delta.`{url}` CLUSTER BY NONE")
     assert table.refresh().detail().clustering_columns == ()
+
+
+def test_it_reads_and_writes_on_our_clones(delta_spark: DeltaSpark, tmp_path: Path) -> None:
+    source = DeltaTable.create(
+        str(tmp_path / "so urce"),
+        SCHEMA,
+        partition_by=["p"],
+        properties={"delta.enableDeletionVectors": "true", "delta.enableRowTracking": "true"},
+    )
+    source.append(rows(0, 3000))
+    source.delete("id % 7 = 3")
+    for shallow in (True, False):
+        url = str(tmp_path / f"clone-{shallow}")
+        clone = source.clone(url, shallow=shallow)
+        assert delta_spark.rows(url) == _ours(source)
+        delta_spark.sql(f"DELETE FROM delta.`{url}` WHERE id < 50")
+        delta_spark.sql(f"OPTIMIZE delta.`{url}`")
+        assert _ours(clone.refresh()) == delta_spark.rows(url)
+        found = delta_spark.sql(f"SELECT id, _metadata.row_id AS row_id FROM delta.`{url}`")
+        ours = clone.to_arrow(columns=["id", "_metadata.row_id"]).to_pylist()
+        assert {(row["id"], row["row_id"]) for row in found} == {(row["id"], row["_metadata.row_id"]) for row in ours}
+
+
+def test_it_believes_our_checksums_and_goes_on_from_them(delta_spark: DeltaSpark, tmp_path: Path) -> None:
+    url = str(tmp_path)
+    table = DeltaTable.create(url, SCHEMA, properties={"delta.enableDeletionVectors": "true"})
+    table.append(rows(0, 30), txn=("app", 1))
+    table.delete("id = 3")
+    ours = json.loads(table.store.get(checksum_key(2)))
+    delta_spark.sql(f"INSERT INTO delta.`{url}` VALUES (100, 'x', 1.0)")
+    its = json.loads(table.store.get(checksum_key(3)))
+    sizes = table.refresh().files(["size"])["size"].to_pylist()
+    assert (its["numFiles"], its["tableSizeBytes"]) == (len(sizes), sum(sizes))
+    assert its["numDeletedRecordsOpt"] == ours["numDeletedRecordsOpt"] == 1
+    assert its["setTransactions"] == ours["setTransactions"]
+    assert set(ours) <= set(its) | {"allFiles"}
+    assert disagreements(table.snapshot) == []

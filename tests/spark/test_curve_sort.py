@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from lake_core.delta import DeltaTable
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.scan import plan_scan
-from lake_core.spark import executor, optimize_delta, runner, zorder
+from lake_core.spark import curve_sort, executor, optimize_delta, runner
 from tests.delta.tables import inline_vector
 from tests.spark.hostile import DeadlyStore, without_the_package
 
@@ -85,10 +85,10 @@ def delete_by_vectors(folder: Path, table: DeltaTable) -> None:
 def test_a_large_partition_is_sorted_by_many_tasks(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (runner, zorder):
+    for module in (runner, curve_sort):
         monkeypatch.setattr(module, "batch_function", without_the_package(executor.batch_function))
-    monkeypatch.setattr(zorder, "_HELD_BYTES", 30_000)  # less than the rows of a file
-    monkeypatch.setattr(zorder, "_PASSED_BYTES", 10_000)
+    monkeypatch.setattr(curve_sort, "_HELD_BYTES", 30_000)  # less than the rows of a file
+    monkeypatch.setattr(curve_sort, "_PASSED_BYTES", 10_000)
     folder, flag = tmp_path / "there", tmp_path / "killed"
     table = DeltaTable.create(folder, SCHEMA, partition_by=["p"], properties=PROPERTIES)
     for number in range(4):
