@@ -84,7 +84,9 @@ def clone(source: Snapshot, target: ObjectStore, now: int, *, shallow: bool) -> 
 
 
 def _url(number: int, key: str, roots: Sequence[ObjectStore]) -> str:
-    return encode_path(f"{roots[number].url().rstrip('/')}/{key}")
+    """Return the location of a file, as Hadoop has it: Spark compares locations of local files by their text."""
+    url = f"{roots[number].url().rstrip('/')}/{key}"
+    return encode_path(f"file:{url.removeprefix('file://')}" if url.startswith("file://") else url)
 
 
 def _by_url(vector: Mapping[str, Any] | None, roots: Sequence[ObjectStore]) -> Mapping[str, Any] | None:
