@@ -37,7 +37,8 @@ CUBE: Final = "ZCUBE_ID"
 """The tag of a sorted file with its cube."""
 PROVIDER: Final = "liquid"
 """Who sorted the files, as the log names it."""
-_DOMAIN: Final = "delta.clustering"
+DOMAIN: Final = "delta.clustering"
+"""The metadata domain with the columns."""
 _MOST_COLUMNS: Final = 4
 
 
@@ -47,13 +48,13 @@ def clustering_columns(domains: Iterable[DomainMetadata]) -> Sequence[tuple[str,
     A column that is not in a struct may stand there as its name alone. Raises MalformedAction.
     """
     for domain in domains:
-        if domain.domain == _DOMAIN and not domain.removed:
+        if domain.domain == DOMAIN and not domain.removed:
             try:
                 listed = json.loads(domain.configuration)["clusteringColumns"]
             except (ValueError, KeyError, TypeError):
                 listed = None
             if not isinstance(listed, list):
-                raise MalformedAction(f"the domain {_DOMAIN} has no list of columns: {domain.configuration[:80]!r}")
+                raise MalformedAction(f"the domain {DOMAIN} has no list of columns: {domain.configuration[:80]!r}")
             return [(each,) if isinstance(each, str) else tuple(map(str, each)) for each in listed]
     return ()
 
@@ -85,8 +86,8 @@ def clustering_domain(metadata: Metadata, names: Sequence[str]) -> DomainMetadat
     if len(paths) > _MOST_COLUMNS or len(set(paths)) < len(paths):
         raise SchemaMismatch(f"cluster_by names {list(names)}: a table is clustered by at most four columns, each once")
     columns = [list(metadata.column_mapping.physical_path(path)) for path in paths]
-    configuration = json.dumps({"clusteringColumns": columns, "domainName": _DOMAIN}, ensure_ascii=False)
-    return DomainMetadata(_DOMAIN, configuration)
+    configuration = json.dumps({"clusteringColumns": columns, "domainName": DOMAIN}, ensure_ascii=False)
+    return DomainMetadata(DOMAIN, configuration)
 
 
 def ordered_columns(names: Sequence[str], schema: pa.Schema) -> list[tuple[str, ...]]:

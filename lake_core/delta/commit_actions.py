@@ -48,8 +48,10 @@ def encode_operation(operation: Operation, latest: Snapshot | None, now: int) ->
     actions += [("domainMetadata", domain.to_json()) for domain in operation.domains if domain.domain != ROW_IDS_DOMAIN]
     change = operation.data_change
     if operation.removes is not None:
-        when = {"deletionTimestamp": now, "dataChange": change, "extendedFileMetadata": True}
-        actions += [("remove", remove_body(row | when)) for row in operation.removes.to_pylist()]
+        actions += [
+            ("remove", remove_body(row | {"deletionTimestamp": now, "dataChange": change} | _described(row)))
+            for row in operation.removes.to_pylist()
+        ]
     restored = [] if operation.restored is None else operation.restored.to_pylist()
     adds = [add_body(row | {"dataChange": change}) for row in restored]
     adds += [add.to_json(data_change=change) for add in operation.adds]
@@ -187,6 +189,11 @@ def last_in_commit_timestamp(snapshot: Snapshot) -> int:
     return timestamp if type(timestamp) is int else -1
 
 
+def _described(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return whether a remove action says more than a path. One of a file of vectors does not."""
+    return {"extendedFileMetadata": True if row["size"] is not None else None}
+
+
 def remove_body(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body of a remove action, from a row with at least the path (fields of REMOVE_FIELDS)."""
     return {
@@ -194,7 +201,7 @@ def remove_body(row: Mapping[str, Any]) -> dict[str, Any]:
         "deletionTimestamp": row["deletionTimestamp"],
         "dataChange": row["dataChange"],
         "extendedFileMetadata": row["extendedFileMetadata"],
-        "partitionValues": dict(row["partitionValues"] or ()),
+        "partitionValues": dict(row["partitionValues"] or ()) if row["extendedFileMetadata"] else None,
         "size": row["size"],
         "deletionVector": _present(row.get("deletionVector")),
         "baseRowId": row.get("baseRowId"),

@@ -81,6 +81,10 @@ class UnsupportedWriterFeature(DeltaError):
         self.feature = feature
 
 
+class FeatureInUse(DeltaError):
+    """A table feature cannot be dropped: the table, or its history, uses it. The message says what to do first."""
+
+
 class ManagedTable(UnsupportedWriterFeature):
     """A table of a lake was to be written past the lake, so that its log and the lake's history would differ."""
 

@@ -12,7 +12,7 @@ from lake_core.delta.errors import ManagedTable, UnsupportedReaderFeature, Unsup
 from lake_core.delta.schema import PrimitiveType, leaf_types, walk, zoneless
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lake_core.store import ObjectStore
 
@@ -141,7 +141,7 @@ def upgraded_for(
     UnsupportedWriterFeature; UnsupportedType for timestamps without a zone in a table that does not enable them,
     because older readers could no longer read it.
     """
-    used = _used_features(after) - (frozenset() if before is None else _used_features(before))
+    used = used_features(after) - (frozenset() if before is None else used_features(before))
     if "timestampNtz" in used - supported_features(protocol):
         raise zoneless(
             next(
@@ -162,7 +162,8 @@ def _features_of_properties(properties: Mapping[str, str]) -> frozenset[str]:
     return frozenset(needed)
 
 
-def _used_features(metadata: Metadata) -> frozenset[str]:
+def used_features(metadata: Metadata) -> frozenset[str]:
+    """Return the features that a table's columns and properties need."""
     needed = set(_features_of_properties(metadata.configuration))
     for child in walk(metadata.schema):
         if "delta.generationExpression" in child.metadata:
@@ -210,6 +211,14 @@ def upgraded(protocol: Protocol, features: Iterable[str]) -> Protocol:
         protocol.reader_features or frozenset()
     )
     return Protocol(reader, 7, in_readers if reader >= 3 else None, listed)
+
+
+def without_feature(protocol: Protocol, feature: str, added: Iterable[str] = ()) -> Protocol:
+    """Return a protocol that lists its features without one, and with others, at the lowest reader version."""
+    listed = (supported_features(protocol) - {feature}) | set(added)
+    reader = max((_READER_VERSION_OF.get(name, 1) for name in listed), default=1)
+    in_readers = frozenset(listed & _READER_VERSION_OF.keys())
+    return Protocol(reader, 7, in_readers if reader >= NEWEST_READER else None, listed)
 
 
 def with_versions(protocol: Protocol, reader: int, writer: int) -> Protocol:
@@ -268,6 +277,11 @@ def is_active(feature: str, protocol: Protocol, metadata: Metadata) -> bool:
     return feature in supported_features(protocol) and metadata.configuration.get(name, "false").lower() == "true"
 
 
+def properties_of(feature: str) -> Sequence[str]:
+    """Return how the names of the properties begin that stand for a feature."""
+    return [name for name, value in (*_FEATURE_OF_PROPERTY.items(), *_OTHER_PROPERTIES) if value == feature]
+
+
 CONSTRAINT_PREFIX = "delta.constraints."
 """Table properties that hold CHECK constraints: the constraint's name follows."""
 
@@ -286,6 +300,15 @@ _FEATURE_OF_PROPERTY = {
     "delta.enableVariantShredding": "variantShredding",
     "delta.checkpointPolicy": V2_CHECKPOINT,
 }
+
+
+PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
+"""The property with the version before which a table's log is cleaned up at once, or not at all."""
+_OTHER_PROPERTIES = (
+    ("delta.inCommitTimestampEnablement", "inCommitTimestamp"),
+    ("delta.rowTracking", ROW_TRACKING),
+    (PROTECTED_BEFORE, CHECKPOINT_PROTECTION),
+)
 
 
 def _refuse_read(feature: str) -> None:

@@ -16,7 +16,7 @@ from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.checkpoint import Checkpoint
 from lake_core.delta.commit_time import CommitTimes, instant_of
 from lake_core.delta.errors import DeltaError, VersionNotFound
-from lake_core.delta.features import CHECKPOINT_PROTECTION, supported_features
+from lake_core.delta.features import CHECKPOINT_PROTECTION, PROTECTED_BEFORE, supported_features
 from lake_core.delta.log_segment import LOG_FOLDER, SIDECARS_FOLDER, CheckpointFiles, list_log
 from lake_core.delta.properties import log_retention_ms
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lake_core.store import ObjectMeta
 
 _OF_VERSION = re.compile(r"([0-9]{20})\.(?:(?:([0-9]{20})\.compacted\.)?json|crc|checkpoint\..*)")
-_PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
 _SIDECAR_AGE = dt.timedelta(days=1)
 
 
@@ -62,7 +61,7 @@ def _protected(snapshot: Snapshot) -> int:
     """Return the version before which all log files must go at once."""
     if CHECKPOINT_PROTECTION not in supported_features(snapshot.protocol):
         return 0
-    text = snapshot.metadata.configuration.get(_PROTECTED_BEFORE, "0")
+    text = snapshot.metadata.configuration.get(PROTECTED_BEFORE, "0")
     return int(text) if text.isdecimal() else snapshot.version + 1
 
 

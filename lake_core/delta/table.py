@@ -572,6 +572,31 @@ class DeltaTable(TableView):
         """
         return self.operate(lambda snapshot, _: alter.reorder_columns(snapshot, names), txn)
 
+    def drop_feature(self, feature: str) -> None:
+        """Drop a table feature by its name in the protocol, such as `deletionVectors`, so that other clients can write.
+
+        Its properties are removed. Files with deletion vectors are written anew before. Older versions may need the
+        feature until they are past the retention: then the table gets the feature `checkpointProtection` instead, which
+        can be dropped after that. There are several commits; if one fails, call it again.
+
+        Raises:
+            FeatureInUse: The table uses the feature, or is in a lake. The message says what to do first.
+            ConcurrentModification: Another writer changed the table meanwhile. Refresh it, and call it again.
+        """
+        from lake_core.delta.features import PROTECTED_BEFORE
+        from lake_core.delta.operations.drop_feature import VECTORS, drop_feature, turned_off
+
+        self._check_writable()
+        metadata = turned_off(self._snapshot, feature)
+        if feature == VECTORS:
+            names = [name for name in self.properties if name not in metadata.configuration]
+            self.unset_properties(names)
+            self.optimize(purge=True)
+        self.operate(lambda snapshot, _: drop_feature(snapshot, feature, turned_off(snapshot, feature)), None)
+        if int(self.properties.get(PROTECTED_BEFORE, self.version)) < self.version:
+            self.set_properties({PROTECTED_BEFORE: str(self.version)})  # an append came between
+        self.checkpoint()
+
     def plan_append(self, data: pa.Schema, schema_mode: SchemaMode | None = None) -> Write:
         """Plan an append to this snapshot, for callers that write the data files themselves.
 

@@ -598,3 +598,28 @@ def test_it_believes_our_checksums_and_goes_on_from_them(delta_spark: DeltaSpark
     assert its["setTransactions"] == ours["setTransactions"]
     assert set(ours) <= set(its) | {"allFiles"}
     assert disagreements(table.snapshot) == []
+
+
+def test_both_go_on_after_features_are_dropped(delta_spark: DeltaSpark, tmp_path: Path) -> None:
+    url = str(tmp_path)
+    properties = {
+        "delta.enableDeletionVectors": "true",
+        "delta.checkpointPolicy": "v2",
+        "delta.enableRowTracking": "true",
+    }
+    table = DeltaTable.create(url, SCHEMA, properties=properties)
+    table.append(rows(0, 3000))
+    table.delete("id % 3 = 0")
+    before = _ours(table)
+    for feature in ("deletionVectors", "rowTracking", "v2Checkpoint"):
+        table.drop_feature(feature)
+        assert delta_spark.rows(url) == before
+    delta_spark.sql(f"DELETE FROM delta.`{url}` WHERE id = 1")
+    delta_spark.sql(f"ALTER TABLE delta.`{url}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    delta_spark.sql(f"DELETE FROM delta.`{url}` WHERE id = 2")
+    assert _ours(table.refresh()) == delta_spark.rows(url)
+    delta_spark.sql(f"ALTER TABLE delta.`{url}` DROP FEATURE deletionVectors")
+    assert _ours(table.refresh()) == delta_spark.rows(url)
+    table.append(rows(5000, 5002))
+    assert delta_spark.sql(f"SELECT count(*) AS n FROM delta.`{url}` VERSION AS OF 2")[0]["n"] == 2000
+    assert _ours(DeltaTable.open(url)) == delta_spark.rows(url)

@@ -13,7 +13,7 @@ from lake_core.delta.conflict import Reads
 from lake_core.delta.deletion_vector import vector_keys
 from lake_core.delta.difference import difference
 from lake_core.delta.errors import DataFileMissing
-from lake_core.delta.features import supported_features, upgraded
+from lake_core.delta.features import PROTECTED_BEFORE, supported_features, upgraded
 from lake_core.delta.operation import Operation
 from lake_core.delta.operations.rewrite import check_not_append_only, sizes
 from lake_core.delta.path import data_keys
@@ -42,6 +42,8 @@ def restore(snapshot: Snapshot, target: Snapshot, now: int) -> Operation | None:
     _check_present(snapshot.data_root, restored, target.version)
     markers = [replace(marker, last_updated=now) for marker in change.markers]
     configuration = with_highest_id(target.metadata.configuration, snapshot.metadata.configuration)
+    if PROTECTED_BEFORE in snapshot.metadata.configuration:
+        configuration = {**configuration, PROTECTED_BEFORE: snapshot.metadata.configuration[PROTECTED_BEFORE]}
     metadata = replace(target.metadata, configuration=configuration)
     redefined = metadata != snapshot.metadata
     lost = supported_features(target.protocol) - supported_features(snapshot.protocol)

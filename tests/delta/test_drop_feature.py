@@ -1,0 +1,177 @@
+"""DROP FEATURE: what is left of a feature goes first, and what older versions need is protected."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from lake_core.delta import DeltaTable
+from lake_core.delta.errors import FeatureInUse
+from lake_core.delta.features import supported_features
+from lake_core.delta.log_segment import commit_key, list_log
+from lake_core.lake import Lake
+from lake_core.store import MemoryStore
+from tests.delta.tables import SCHEMA, held, ids, oracle, rows
+
+VECTORS = {"delta.enableDeletionVectors": "true"}
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+
+    def __call__(self) -> dt.datetime:
+        return self.now
+
+
+def features(table: DeltaTable) -> frozenset[str]:
+    return supported_features(table.protocol)
+
+
+def vectors(table: DeltaTable) -> int:
+    column = table.snapshot.files(["deletionVector"])["deletionVector"]
+    return len(column) - column.null_count
+
+
+def test_vectors_go_and_the_history_stays_readable(tmp_path: Path) -> None:
+    table = DeltaTable.create(str(tmp_path), SCHEMA, properties=VECTORS)
+    table.append(rows(0, 2000))
+    table.delete("id % 3 = 0")
+    before, old = held(table), table.version
+    table.drop_feature("deletionVectors")
+    assert features(table) == {"appendOnly", "invariants", "checkpointProtection"}
+    assert table.protocol.min_reader_version == 1
+    assert "delta.enableDeletionVectors" not in table.properties
+    assert table.properties["delta.requireCheckpointProtectionBeforeVersion"] == str(table.version)
+    assert vectors(table) == 0
+    assert held(table) == before == oracle(tmp_path)
+    assert held(DeltaTable.open(str(tmp_path), version=old)) == before
+    assert list_log(table.store).checkpoints[-1].version == table.version
+    table.delete("id = 1")
+    assert vectors(table) == 0
+
+
+def test_the_files_of_old_vectors_are_kept_for_those_who_vacuum_without_knowing_them(tmp_path: Path) -> None:
+    table = DeltaTable.create(str(tmp_path), SCHEMA, properties=VECTORS)
+    table.append(rows(0, 5000))
+    table.delete("id % 2 = 0")
+    vector_files = {path.name for path in tmp_path.glob("*.bin")}
+    table.drop_feature("deletionVectors")
+    actions = [json.loads(line) for line in table.store.get(commit_key(table.version)).splitlines()]
+    removed = [action["remove"] for action in actions if "remove" in action]
+    assert {remove["path"] for remove in removed} == vector_files
+    assert all(remove.keys() == {"path", "deletionTimestamp", "dataChange"} for remove in removed)
+    deltalake.DeltaTable(str(tmp_path)).vacuum(retention_hours=168, dry_run=False)
+    assert len(held(DeltaTable.open(str(tmp_path), version=2))) == 2500
+
+
+def test_the_protection_is_dropped_once_older_versions_are_gone() -> None:
+    time = Time()
+    store = MemoryStore(clock=time)
+    table = DeltaTable.create(store, SCHEMA, properties=VECTORS, clock=time)
+    table.append(rows(0, 5))
+    table.delete("id = 3")
+    table.drop_feature("deletionVectors")
+    with pytest.raises(FeatureInUse, match="clean the log"):
+        table.drop_feature("checkpointProtection")
+    time.now += dt.timedelta(days=40)
+    table.append(rows(5, 6))
+    assert table.clean_log()
+    table.drop_feature("checkpointProtection")
+    assert features(table) == {"appendOnly", "invariants"}
+    assert "delta.requireCheckpointProtectionBeforeVersion" not in table.properties
+    assert ids(DeltaTable.open(store).to_arrow()) == [0, 1, 2, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("feature", "properties"),
+    [
+        ("v2Checkpoint", {"delta.checkpointPolicy": "v2"}),
+        ("inCommitTimestamp", {"delta.enableInCommitTimestamps": "true"}),
+        ("rowTracking", {"delta.enableRowTracking": "true"}),
+        ("changeDataFeed", {"delta.enableChangeDataFeed": "true"}),
+        ("vacuumProtocolCheck", {"delta.feature.vacuumProtocolCheck": "supported"}),
+        ("appendOnly", {"delta.appendOnly": "true"}),
+        ("icebergCompatV2", {"delta.enableIcebergCompatV2": "true"}),
+    ],
+)
+def test_features_go_with_their_properties(store: MemoryStore, feature: str, properties: dict[str, str]) -> None:
+    table = DeltaTable.create(store, SCHEMA, properties=properties)
+    table.append(rows(0, 5))
+    table.append(rows(5, 9))
+    table.checkpoint()
+    before = held(table)
+    table.drop_feature(feature)
+    assert feature not in features(table)
+    assert not set(properties) & set(table.properties)
+    assert ("checkpointProtection" in features(table)) == (feature == "v2Checkpoint")
+    table.delete("id = 3")
+    table.optimize()
+    again = DeltaTable.open(store)
+    assert ids(again.to_arrow()) == [0, 1, 2, 4, 5, 6, 7, 8]
+    assert len(before) == 9
+    with pytest.raises(FeatureInUse, match="does not have"):
+        again.drop_feature(feature)
+
+
+def test_a_feature_can_be_had_again(store: MemoryStore) -> None:
+    table = DeltaTable.create(store, SCHEMA, properties=VECTORS | {"delta.enableRowTracking": "true"})
+    table.append(rows(0, 5))
+    for feature, name in (
+        ("deletionVectors", "delta.enableDeletionVectors"),
+        ("rowTracking", "delta.enableRowTracking"),
+    ):
+        table.drop_feature(feature)
+        table.set_properties({name: "true"})
+        assert feature in features(table)
+    table.delete("id = 2")
+    found = table.to_arrow(columns=["id", "_metadata.row_id"]).to_pydict()
+    assert found["id"] == [0, 1, 3, 4]
+    assert len(set(found["_metadata.row_id"])) == 4
+
+
+def test_what_is_in_use_is_not_dropped(store: MemoryStore) -> None:
+    schema = pa.schema([*SCHEMA, pa.field("t", pa.timestamp("us"))])
+    properties = {"delta.feature.timestampNtz": "supported", "delta.columnMapping.mode": "name"}
+    table = DeltaTable.create(store, schema, cluster_by=["id"], properties=properties)
+    table.add_constraint("positive", "id >= 0")
+    version = table.version
+    for feature, message in (
+        ("checkConstraints", "columns or constraints"),
+        ("timestampNtz", "copy the rows"),
+        ("columnMapping", "copy the rows"),
+        ("domainMetadata", "clustering"),
+        ("nothing", "does not have"),
+    ):
+        with pytest.raises(FeatureInUse, match=message):
+            table.drop_feature(feature)
+    assert table.version == version
+    table.drop_constraint("positive")
+    table.drop_feature("checkConstraints")
+    table.drop_feature("clustering")
+    table.drop_feature("domainMetadata")
+    assert features(table) >= {"columnMapping", "timestampNtz"}
+    assert table.detail().clustering_columns == ()
+
+
+def test_a_lake_keeps_the_features_of_its_history(tmp_path: Path) -> None:
+    lake = Lake.create(str(tmp_path / "lake"))
+    with lake.session("main") as session:
+        session.create_delta("t", SCHEMA, properties=VECTORS).append(rows(0, 5))
+    with pytest.raises(FeatureInUse, match="release"), lake.session("main") as session:
+        session.delta("t").drop_feature("deletionVectors")
+
+
+def test_a_restore_keeps_the_protection(store: MemoryStore) -> None:
+    table = DeltaTable.create(store, SCHEMA, properties=VECTORS)
+    table.append(rows(0, 5))
+    table.delete("id = 3")
+    table.drop_feature("deletionVectors")
+    protected = table.properties["delta.requireCheckpointProtectionBeforeVersion"]
+    table.restore(1)
+    assert table.properties["delta.requireCheckpointProtectionBeforeVersion"] == protected
