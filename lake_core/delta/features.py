@@ -41,8 +41,13 @@ ROW_TRACKING = "rowTracking"
 _VARIANTS = frozenset({"variantType", "variantType-preview", "variantShredding", "variantShredding-preview"})
 """The features of tables with variants. delta-spark 4.4 lists the preview of shredding beside the final type."""
 
+CATALOG_MANAGED = "catalogManaged"
+"""The feature of tables whose commits go through a catalog."""
+_OF_CATALOGS = frozenset({CATALOG_MANAGED, "catalogOwned-preview"})
+
 READABLE_FEATURES = frozenset(
     {
+        *_OF_CATALOGS,
         "columnMapping",
         "deletionVectors",
         "timestampNtz",
@@ -53,7 +58,7 @@ READABLE_FEATURES = frozenset(
         *_VARIANTS,
     }
 )
-"""Reader features that are implemented, or that require nothing of readers."""
+"""Reader features that are implemented, or that require nothing of readers; those of catalogs need staged commits."""
 
 WRITABLE_FEATURES = frozenset(
     {
@@ -231,15 +236,25 @@ def with_versions(protocol: Protocol, reader: int, writer: int) -> Protocol:
     return Protocol(reader, 7, in_readers if reader >= 3 else None, listed)
 
 
-def check_readable(protocol: Protocol, metadata: Metadata) -> None:
-    """Raise UnsupportedReaderFeature naming the first unsupported feature that reading the table would need."""
-    check_protocol(protocol)
+def check_readable(protocol: Protocol, metadata: Metadata, *, asked_catalog: bool = False) -> None:
+    """Raise UnsupportedReaderFeature naming the first unsupported feature that reading the table would need.
+
+    `asked_catalog`: whether the caller knows the commits of a catalog-managed table from its catalog.
+    """
+    check_protocol(protocol, asked_catalog=asked_catalog)
     if metadata.column_mapping.mode not in ("none", "name", "id"):
         _refuse_read(f"columnMapping mode {metadata.column_mapping.mode}")
 
 
-def check_protocol(protocol: Protocol) -> None:
-    """Check what `check_readable` checks by the protocol alone."""
+def check_protocol(protocol: Protocol, *, asked_catalog: bool = False) -> None:
+    """Check what `check_readable` checks without the metadata."""
+    managed = sorted(_OF_CATALOGS & (protocol.reader_features or frozenset()))
+    if managed and not asked_catalog:
+        raise UnsupportedReaderFeature(
+            f"the table has the feature {managed[0]!r}: only its catalog knows its latest commits. Ask the catalog for "
+            "them, and open the table with staged_commits=[their names]",
+            feature=managed[0],
+        )
     if protocol.min_reader_version > NEWEST_READER:
         raise UnsupportedReaderFeature(
             f"the table needs reader version {protocol.min_reader_version}, but the newest supported version "

@@ -42,6 +42,7 @@ from lake_core.delta.log_segment import (
     newer_versions,
 )
 from lake_core.delta.numpy_arrays import empty_table
+from lake_core.delta.staged_commits import StagedCommits
 from lake_core.errors import NotFound
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class Snapshot:
         protocol, metadata, runs, domains = replay_singles(commits, self.protocol, self.metadata)
         assert protocol is not None
         assert metadata is not None
-        check_readable(protocol, metadata)
+        check_readable(protocol, metadata, asked_catalog=isinstance(self.store, StagedCommits))
         return replace(
             self,
             version=commits[-1][0],
@@ -366,7 +367,10 @@ def _replay_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
             f"the log of {store.url()} has no protocol action up to version {segment.version}: "
             "it is not a complete table"
         )
-    check_protocol(needed)  # before anything is made of the rest, which may follow rules that are not known here
+    asked_catalog = isinstance(store, StagedCommits)
+    check_protocol(
+        needed, asked_catalog=asked_catalog
+    )  # before anything is made of the rest, which may follow rules that are not known here
     base_metadata = checkpoint.metadata() if checkpoint else None
     protocol, metadata, runs, domains = replay_singles(commits, base_protocol, base_metadata)
     for first, last in segment.entries:
@@ -378,7 +382,7 @@ def _replay_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
             "it is not a complete table"
         )
     assert protocol is not None
-    check_readable(protocol, metadata)
+    check_readable(protocol, metadata, asked_catalog=asked_catalog)
     all_domains = [*(checkpoint.domains() if checkpoint else ()), *domains]
     return Snapshot(store, segment.version, protocol, metadata, checkpoint, tuple(runs), _latest_domains(all_domains))
 

@@ -20,6 +20,7 @@ from lake_core.delta.path import data_keys, locate_all, open_roots
 from lake_core.delta.row_rules import constraints
 from lake_core.delta.skipping import num_records
 from lake_core.delta.snapshot import Snapshot, load_snapshot
+from lake_core.delta.staged_commits import StagedCommits
 from lake_core.errors import LakeError
 from lake_core.pandas_frames import to_frame
 from lake_core.store import ObjectStore, store_at
@@ -45,6 +46,7 @@ class TableView:
         version: int | None = None,
         timestamp: Instant | None = None,
         allowed_roots: Sequence[Location] = (),
+        staged_commits: Sequence[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -52,7 +54,8 @@ class TableView:
 
         A timestamp is an aware datetime or ISO 8601 text with a zone, not after the last commit.
         A log may name data files outside of the table's root, as that of a shallow clone does. They are read only from
-        folders under the `allowed_roots`.
+        folders under the `allowed_roots`. A table that is managed by a catalog is only read, with the names of the
+        `staged_commits` that the catalog lists, be it none.
 
         Raises TableNotFound, VersionNotFound, LogGap, CorruptCommit, CorruptCheckpoint, UnsupportedReaderFeature, and
         the Missing… and Malformed… errors.
@@ -64,6 +67,8 @@ class TableView:
                 raise ValueError("a table can be opened at a version or at a timestamp, but not at both")
             parse_instant(timestamp)
         store = store_at(url_or_store, storage_options)
+        if staged_commits is not None:
+            store = StagedCommits(store, staged_commits)
         options = storage_options or store.storage_options
         roots = open_roots(allowed_roots, options)
         snapshot = load_snapshot(store, version, allowed_roots=roots)
@@ -87,6 +92,7 @@ class TableView:
         version: int | None = None,
         timestamp: Instant | None = None,
         allowed_roots: Sequence[Location] = (),
+        staged_commits: Sequence[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
     ) -> Self:
@@ -96,6 +102,7 @@ class TableView:
             version=version,
             timestamp=timestamp,
             allowed_roots=allowed_roots,
+            staged_commits=staged_commits,
             storage_options=storage_options,
             clock=clock,
         )
