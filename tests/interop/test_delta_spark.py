@@ -23,6 +23,8 @@ from lake_core.delta import DeltaTable, variant
 from lake_core.delta.errors import ConstraintViolation
 from lake_core.delta.version_checksum import checksum_key, disagreements
 from tests.delta.tables import SCHEMA, ids, rows
+from tests.docs.reader_matrix import DELTA_SPARK as READS_BY_SPARK
+from tests.docs.reader_matrix import KINDS, by_spark, written
 from tests.processes import CONTEXT
 
 PYTHON = os.environ.get("DELTA_SPARK_PYTHON", "")
@@ -623,3 +625,8 @@ def test_both_go_on_after_features_are_dropped(delta_spark: DeltaSpark, tmp_path
     table.append(rows(5000, 5002))
     assert delta_spark.sql(f"SELECT count(*) AS n FROM delta.`{url}` VERSION AS OF 2")[0]["n"] == 2000
     assert _ours(DeltaTable.open(url)) == delta_spark.rows(url)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_it_reads_each_kind_of_table_as_the_page_says(delta_spark: DeltaSpark, name: str) -> None:
+    assert by_spark(name, delta_spark) == written()[name][READS_BY_SPARK]
