@@ -27,7 +27,7 @@ from lake_core.delta.numpy_arrays import empty_table
 from lake_core.delta.ordered_rows import in_order
 from lake_core.delta.parquet_options import ParquetOptions
 from lake_core.delta.path import encode_path, partition_folder
-from lake_core.delta.row_tracking import materialized_names
+from lake_core.delta.row_tracking import materialized_field, materialized_names
 from lake_core.delta.statistics import Leaf, StatisticsCollector, indexed_leaves, leaf_columns, leaf_values
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class DataFileWriter:
 
     def _stored(self, rows: pa.Table) -> pa.Table:
         """Return rows as files have them: under physical names, and the ids that they have last."""
-        ids = [pa.field(name, pa.int64()) for key, name in self._materialized.items() if key in rows.column_names]
+        ids = [materialized_field(key, name) for key, name in self._materialized.items() if key in rows.column_names]
         schema = pa.schema([*self._physical, *ids]) if ids else self._physical
         written = stored_schema(schema)
         rows = relabelled(rows, schema)

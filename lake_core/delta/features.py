@@ -74,6 +74,7 @@ WRITABLE_FEATURES = frozenset(
         "generatedColumns",
         "icebergCompatV1",
         "icebergCompatV2",
+        "icebergCompatV3",
         IDENTITY,
         "inCommitTimestamp",
         "invariants",
@@ -121,7 +122,7 @@ def supported_features(protocol: Protocol) -> frozenset[str]:
 
 def compat_version(protocol: Protocol, metadata: Metadata) -> int | None:
     """Return the version of the rules by which a table is kept readable for Iceberg; None for a table without any."""
-    active = [version for version in (1, 2) if is_active(f"icebergCompatV{version}", protocol, metadata)]
+    active = [version for version in (1, 2, 3) if is_active(f"icebergCompatV{version}", protocol, metadata)]
     return max(active, default=None)
 
 
@@ -206,10 +207,12 @@ def upgraded(protocol: Protocol, features: Iterable[str]) -> Protocol:
     if protocol.writer_features is None and all(feature in version_of for feature in missing):
         return Protocol(reader, max([protocol.min_writer_version, *(version_of[feature] for feature in missing)]))
     listed = supported_features(protocol) | set(missing)
+    if listed & {"icebergCompatV1", "icebergCompatV2", "icebergCompatV3"}:
+        listed |= {"columnMapping"}
+    if "icebergCompatV3" in listed:
+        listed |= {ROW_TRACKING}
     if listed & {CLUSTERING, ROW_TRACKING}:
         listed |= {"domainMetadata"}
-    if listed & {"icebergCompatV1", "icebergCompatV2"}:
-        listed |= {"columnMapping"}
     if "columnMapping" in listed:
         reader = max(reader, 2)
     in_readers = frozenset(feature for feature in listed if feature in _READER_VERSION_OF) | (

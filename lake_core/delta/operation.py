@@ -10,7 +10,7 @@ from lake_core.delta.column_mapping import with_highest_id
 from lake_core.delta.conflict import Footprint, Isolation, Reads, isolation_level
 from lake_core.delta.errors import TableNotFound
 from lake_core.delta.features import upgraded_for
-from lake_core.delta.iceberg_compat import check_compat
+from lake_core.delta.iceberg_compat import check_change
 from lake_core.delta.identity import with_highest_marks, without_marks
 from lake_core.delta.row_tracking import DOMAIN as ROW_IDS_DOMAIN
 
@@ -95,9 +95,9 @@ class Operation:
             configuration = with_highest_id(metadata.configuration, base.metadata.configuration)
             metadata = with_highest_marks(replace(metadata, configuration=configuration), base.metadata)
         check_clustering(metadata, self.domains or base.domains)
-        if metadata.id == base.metadata.id:
-            check_compat(metadata, base.metadata)
         lowest = upgraded_for(base.protocol, base.metadata, metadata) if protocol is None else protocol
+        if metadata.id == base.metadata.id:
+            check_change(metadata, lowest, base.metadata, base.protocol)
         return replace(
             self,
             metadata=metadata if metadata != base.metadata else None,

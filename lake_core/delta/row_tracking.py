@@ -34,6 +34,7 @@ _COLUMN_NAMES: Final = {
     ROW_ID: ("delta.rowTracking.materializedRowIdColumnName", "_row-id-col-"),
     ROW_COMMIT_VERSION: ("delta.rowTracking.materializedRowCommitVersionColumnName", "_row-commit-version-col-"),
 }
+_FIELD_IDS: Final = {ROW_ID: "2147483540", ROW_COMMIT_VERSION: "2147483539"}
 ENABLED: Final = "delta.enableRowTracking"
 SUSPENDED: Final = "delta.rowTrackingSuspended"
 _MARK: Final = "rowIdHighWaterMark"
@@ -51,6 +52,11 @@ def materialized_names(metadata: Metadata) -> Mapping[str, str]:
     """Return the names of these columns, whether the table tracks rows or not."""
     configuration = metadata.configuration
     return {name: configuration[key] for name, (key, _) in _COLUMN_NAMES.items() if key in configuration}
+
+
+def materialized_field(key: str, name: str) -> pa.Field:
+    """Return one of these columns in data files, with the field id by which Iceberg knows it."""
+    return pa.field(name, pa.int64(), metadata={"PARQUET:field_id": _FIELD_IDS[key]})
 
 
 def with_column_names(configuration: Mapping[str, str]) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -107,3 +108,39 @@ def test_changes_that_break_a_rule_are_refused() -> None:
     table.set_properties({"delta.enableIcebergCompatV1": "false"})
     table.add_columns(pa.schema([("l", pa.list_(pa.int64()))]))
     assert table.version == 3
+
+
+V3 = {"delta.enableIcebergCompatV3": "true"}
+
+
+def test_version_3_brings_row_ids_and_allows_vectors_and_variants(tmp_path: Path) -> None:
+    schema = pa.schema([*SCHEMA, pa.field("x", variant.VARIANT)])
+    properties = V3 | {"delta.enableDeletionVectors": "true"}
+    table = DeltaTable.create(tmp_path, schema, partition_by=["p"], properties=properties)
+    assert supported_features(table.protocol) >= {"icebergCompatV3", "columnMapping", "rowTracking", "domainMetadata"}
+    assert table.properties["delta.enableRowTracking"] == "true"
+    assert table.properties["delta.columnMapping.mode"] == "name"
+    table.append(rows(0, 10).append_column(schema.field("x"), variant.from_python(range(10))))
+    table.delete("id = 3")
+    table.update({"v": "0"}, "id = 4")
+    table.optimize(purge=True)
+    table.optimize()
+    lines = [json.loads(line) for line in bytes(table.store.get(commit_key(table.version))).splitlines()]
+    adds = [line["add"] for line in lines if "add" in line]
+    assert all(add["tags"] == {"ICEBERG_COMPAT_VERSION": "3"} and "baseRowId" in add for add in adds)
+    newest = pq.read_schema(tmp_path / unquote(adds[0]["path"]))
+    assert [field.metadata[b"PARQUET:field_id"] for field in list(newest)[-2:]] == [b"2147483540", b"2147483539"]
+    assert ids(table.to_arrow()) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("properties", "what"),
+    [
+        (V3 | V2, "other versions"),
+        (V3 | {"delta.enableRowTracking": "false"}, "enableRowTracking"),
+        (V3 | {"delta.columnMapping.mode": "none"}, "columnMapping"),
+    ],
+)
+def test_rules_of_version_3(properties: dict[str, str], what: str) -> None:
+    with pytest.raises(InvalidProperty, match=what):
+        DeltaTable.create(MemoryStore(), SCHEMA, properties=properties)

@@ -363,7 +363,7 @@ def test_a_table_may_get_its_columns_after_its_creation(store: MemoryStore) -> N
     ("protocol", "configuration", "feature"),
     [
         ({"minWriterVersion": 7, "writerFeatures": ["someday"]}, {}, "someday"),
-        ({"minWriterVersion": 7, "writerFeatures": ["appendOnly", "icebergCompatV3"]}, {}, "icebergCompatV3"),
+        ({"minWriterVersion": 7, "writerFeatures": ["appendOnly", "collations"]}, {}, "collations"),
         ({"minWriterVersion": 8, "writerFeatures": []}, {}, "writerVersion=8"),
     ],
 )

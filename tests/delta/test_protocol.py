@@ -98,7 +98,8 @@ def test_an_upgrade_keeps_what_was_and_adds_one(writer: int, feature: str) -> No
         assert (after.min_writer_version, after.writer_features, after.reader_features) == (legacy, None, None)
         assert after.min_reader_version == max(before.min_reader_version, 2 if feature == "columnMapping" else 1)
     else:
-        needed = {"domainMetadata"} if feature in ("clustering", "rowTracking") else set()
+        needed = {"domainMetadata"} if feature in ("clustering", "rowTracking", "icebergCompatV3") else set()
+        needed |= {"rowTracking"} if feature == "icebergCompatV3" else set()
         needed |= {"columnMapping"} if feature.startswith("icebergCompat") else set()
         assert (after.min_writer_version, after.writer_features) == (7, frozenset(LEGACY[writer] | {feature} | needed))
         if feature in READABLE_FEATURES:
@@ -203,7 +204,7 @@ def test_lists_stay_lists() -> None:
     assert upgraded(both, ["columnMapping"]) is both
 
 
-@pytest.mark.parametrize("feature", ["futureThing", "collations", "catalogManaged", "lakeManaged", "icebergCompatV3"])
+@pytest.mark.parametrize("feature", ["futureThing", "collations", "catalogManaged", "lakeManaged"])
 def test_features_that_are_not_implemented_are_refused_by_name(store: MemoryStore, feature: str) -> None:
     table = DeltaTable.create(store, SCHEMA)
     with pytest.raises(UnsupportedWriterFeature, match=feature) as caught:
@@ -276,7 +277,7 @@ def test_a_change_puts_nothing_in_force_that_was_not_asked_for(store: MemoryStor
     table.set_properties({"delta.enableChangeDataFeed": "true"})
     assert supported_features(table.protocol) == {"appendOnly", "changeDataFeed"}
     assert table.delete("id = 0").metrics["numAddedChangeFiles"] == 1
-    with pytest.raises(UnsupportedWriterFeature, match="icebergCompatV3"):
+    with pytest.raises(InvalidProperty, match="only when a table is created"):
         table.set_properties({"delta.enableIcebergCompatV3": "true"})
 
 

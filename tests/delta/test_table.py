@@ -371,7 +371,7 @@ def test_partition_values_of_every_type(store: MemoryStore, kind: pa.DataType, v
 @pytest.mark.parametrize(
     ("properties", "feature"),
     [
-        ({"delta.enableIcebergCompatV3": "true"}, "icebergCompatV3"),
+        ({"delta.feature.icebergWriterCompatV1": "supported"}, "icebergWriterCompatV1"),
         ({"delta.feature.collations": "supported"}, "collations"),
     ],
 )

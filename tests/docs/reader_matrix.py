@@ -142,6 +142,7 @@ KINDS: Mapping[str, Kind] = {
         change=_nothing,
     ),
     "Iceberg compatibility V2": Kind({"delta.enableIcebergCompatV2": "true"}, partition_by=("part",)),
+    "Iceberg compatibility V3": Kind({"delta.enableIcebergCompatV3": "true"}, partition_by=("part",)),
 }
 
 Reader: TypeAlias = Callable[[str], Iterable[Mapping[str, Any]]]

@@ -380,16 +380,19 @@ def test_both_give_numbers_to_new_rows(delta_spark: DeltaSpark, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("creator", ["here", "there"])
-def test_both_keep_a_table_readable_for_iceberg(delta_spark: DeltaSpark, tmp_path: Path, creator: str) -> None:
+@pytest.mark.parametrize("version", [2, 3])
+def test_both_keep_a_table_readable_for_iceberg(
+    delta_spark: DeltaSpark, tmp_path: Path, creator: str, version: int
+) -> None:
     url = str(tmp_path)
     schema = pa.schema([("id", pa.int64()), ("m", pa.map_(pa.string(), pa.list_(pa.int32()))), ("p", pa.string())])
     if creator == "here":
-        DeltaTable.create(url, schema, partition_by=["p"], properties={"delta.enableIcebergCompatV2": "true"})
+        DeltaTable.create(url, schema, partition_by=["p"], properties={f"delta.enableIcebergCompatV{version}": "true"})
     else:
         delta_spark.sql(
             f"CREATE TABLE delta.`{url}` (id BIGINT, m MAP<STRING, ARRAY<INT>>, p STRING) USING delta "
             "PARTITIONED BY (p) "
-            "TBLPROPERTIES ('delta.enableIcebergCompatV2' = 'true', 'delta.columnMapping.mode' = 'name')"
+            f"TBLPROPERTIES ('delta.enableIcebergCompatV{version}' = 'true', 'delta.columnMapping.mode' = 'name')"
         )
     table = DeltaTable.open(url)
     found = [{"id": number, "m": [("k", [number])], "p": f"p{number % 2}"} for number in range(4)]
@@ -406,7 +409,7 @@ def test_both_keep_a_table_readable_for_iceberg(delta_spark: DeltaSpark, tmp_pat
     names = ("id", "p", "l", "n")
     assert rows_of_both == [{name: row[name] for name in names} | {"k": dict(row["m"]).get("k")} for row in ours]
     tagged = [row["add"].get("tags") for row in _adds(table)]
-    assert tagged == [{"ICEBERG_COMPAT_VERSION": "2"}] * len(tagged)
+    assert tagged == [{"ICEBERG_COMPAT_VERSION": str(version)}] * len(tagged)
 
 
 def _adds(table: DeltaTable) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ _OF_THE_FILES = frozenset({"columnMapping", "identityColumns", "typeWidening", "
 """Features of which data files, or the numbers in them, keep traces."""
 _DOMAINS = {ROW_TRACKING: ROW_IDS_DOMAIN, CLUSTERING: CLUSTERING_DOMAIN}
 """The metadata domains of features."""
-_NEEDED_BY = {"domainMetadata": _DOMAINS.keys(), "columnMapping": {"icebergCompatV1", "icebergCompatV2"}}
+_NEEDED_BY = {"domainMetadata": _DOMAINS.keys(), ROW_TRACKING: {"icebergCompatV3"}}
 
 
 def turned_off(snapshot: Snapshot, feature: str) -> Metadata:

@@ -18,6 +18,7 @@ from lake_core.delta.deletion_vector_writer import with_vectors, write_vectors
 from lake_core.delta.errors import InvalidProperty
 from lake_core.delta.features import compat_version, is_active, supported_features
 from lake_core.delta.file_key import file_key
+from lake_core.delta.iceberg_compat import WITH_ROW_IDS
 from lake_core.delta.numpy_arrays import empty_table, mask
 from lake_core.delta.scan import deleted_of_files
 
@@ -81,7 +82,7 @@ def marks_rows(snapshot: Snapshot, asked: bool | None) -> bool:
     """
     if asked is None:
         return is_active(_FEATURE, snapshot.protocol, snapshot.metadata)
-    if asked and compat_version(snapshot.protocol, snapshot.metadata) is not None:
+    if asked and (compat_version(snapshot.protocol, snapshot.metadata) or WITH_ROW_IDS) < WITH_ROW_IDS:
         raise InvalidProperty(
             f"the table at {snapshot.store.url()} is kept readable for Iceberg, which does not go with deletion vectors"
         )
