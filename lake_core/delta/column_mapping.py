@@ -26,6 +26,8 @@ ID = "delta.columnMapping.id"
 _PREFIX = "delta.columnMapping."
 _MAX_ID = "delta.columnMapping.maxColumnId"
 _NESTED_IDS = "delta.columnMapping.nested.ids"
+_NESTING = ("delta.enableIcebergCompatV2", "delta.enableIcebergCompatV3")
+"""Properties of tables of which also what has no name, such as the elements of arrays, has an id."""
 """The field ids of what has no name of its own: elements of arrays, keys and values of maps."""
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -119,7 +121,7 @@ def with_mapping(
     a new physical name, which no rename changes. Fields that have an id and a physical name do not change.
     """
     used = [child.metadata[ID] for child in walk(schema) if type(child.metadata.get(ID)) is int]
-    nests = properties.get("delta.enableIcebergCompatV2", "false").lower() == "true"
+    nests = any(properties.get(name, "false").lower() == "true" for name in _NESTING)
     text = properties.get(_MAX_ID, "0")
     counter = itertools.count(max([*used, int(text) if _is_number(text) else 0]) + 1)
 

@@ -46,8 +46,10 @@ def field_ids(kind: pa.Field | pa.Schema) -> dict[str, str]:
     return found
 
 
-def test_files_have_field_ids_at_every_level_and_the_partition_columns(tmp_path: Path) -> None:
-    table = DeltaTable.create(tmp_path, NESTED, partition_by=["p"], properties=V2)
+@pytest.mark.parametrize("version", [2, 3])
+def test_files_have_field_ids_at_every_level_and_the_partition_columns(tmp_path: Path, version: int) -> None:
+    properties = {f"delta.enableIcebergCompatV{version}": "true"}
+    table = DeltaTable.create(tmp_path, NESTED, partition_by=["p"], properties=properties)
     row = {"id": 1, "m": [("k", [1, 2])], "a": [{"x": ["t"]}], "p": "x"}
     table.append(pa.Table.from_pylist([row], schema=NESTED))
     (file,) = tmp_path.rglob("part-*.parquet")
