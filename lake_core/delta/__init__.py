@@ -13,11 +13,19 @@ from lake_core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from lake_core.delta.action import Metadata, Protocol
+    from lake_core.delta.parquet_options import WriterProperties
     from lake_core.delta.result import OperationResult
     from lake_core.delta.table import DeltaTable
 
-__all__ = ["DeltaTable", "Metadata", "OperationResult", "Protocol"]
+__all__ = ["DeltaTable", "Metadata", "OperationResult", "Protocol", "WriterProperties"]
 
 __getattr__, __dir__ = lazy_exports(
-    __name__, {"DeltaTable": ".table", "Metadata": ".action", "OperationResult": ".result", "Protocol": ".action"}
+    __name__,
+    {
+        "DeltaTable": ".table",
+        "Metadata": ".action",
+        "OperationResult": ".result",
+        "Protocol": ".action",
+        "WriterProperties": ".parquet_options",
+    },
 )

@@ -94,9 +94,9 @@ class DataFileWriter:
 
     `store` is at the table's root. `now` is in milliseconds since the epoch. `target` is the number of uncompressed
     Arrow bytes per file. With `changes`, the rows are change data, with their kind in a last column `_change_type`.
-    `threads` encode large files concurrently. `with_partitions`: the files hold the partition columns as well. Files
-    are not visible until they are committed, so a failure leaves at most unreferenced files. Runs in the driver and in
-    Spark's executors.
+    `threads` encode large files concurrently. `with_partitions`: the files hold the partition columns as well.
+    `options`: how files are encoded, by default as the table's properties say. Files are not visible until they are
+    committed, so a failure leaves at most unreferenced files. Runs in the driver and in Spark's executors.
     """
 
     def __init__(
@@ -109,6 +109,7 @@ class DataFileWriter:
         changes: bool = False,
         threads: int = 0,
         with_partitions: bool = False,
+        options: ParquetOptions | None = None,
     ) -> None:
         self._store, self._now, self._target = store, now, target
         self._folder = CHANGES_FOLDER if changes else ""
@@ -125,7 +126,7 @@ class DataFileWriter:
         leaves = (
             [] if changes else indexed_leaves(metadata.arrow_schema, metadata.partition_columns, metadata.configuration)
         )
-        self._options = ParquetOptions.tolerant(metadata.configuration)
+        self._options = options or ParquetOptions.tolerant(metadata.configuration)
         self._materialized = {} if changes else materialized_names(metadata)
         self._indexed = [(mapping.physical_path(path), kind) for path, kind in leaves if not pa.types.is_null(kind)]
         self._held: dict[tuple[str | None, ...], list[pa.Table]] = {}

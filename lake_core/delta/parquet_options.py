@@ -35,6 +35,34 @@ _MOST_GROUP_ROWS: Final = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
+class WriterProperties:
+    """How the files of one operation are written. What is None is as the table's properties say.
+
+    The names are those of the same class of deltalake.
+    """
+
+    compression: str | None = None
+    """One of the values of `delta.parquet.compression.codec`, such as `zstd`, in any case."""
+    compression_level: int | None = None
+    dictionary_enabled: bool | None = None
+    """Whether each column gets a dictionary, or none."""
+    max_row_group_size: int | None = None
+    """The most rows of a row group."""
+
+    def options(self, properties: Mapping[str, str]) -> ParquetOptions:
+        """Return the options of files of a table with these properties. Raises InvalidProperty."""
+        own: dict[str, object] = {
+            CODEC: self.compression,
+            LEVEL: self.compression_level,
+            DICTIONARY: None if self.dictionary_enabled is None else str(self.dictionary_enabled).lower(),
+            GROUP_ROWS: self.max_row_group_size,
+        }
+        invalid = {*ParquetOptions.invalid(properties), *([LEVEL] if self.compression is not None else [])}
+        kept = {name: value for name, value in properties.items() if name not in invalid}
+        return ParquetOptions.of(kept | {name: str(value) for name, value in own.items() if value is not None})
+
+
+@dataclass(frozen=True, slots=True)
 class ParquetOptions:
     """The options of a table's data files."""
 

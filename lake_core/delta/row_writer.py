@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lake_core.delta.action import Metadata, Protocol
+    from lake_core.delta.parquet_options import ParquetOptions
     from lake_core.store import ObjectStore
 
 _SHOWN = 3
@@ -95,6 +96,8 @@ class RowWriter:
     """Whether data files hold the partition columns as well (`materializePartitionColumns`)."""
     log_inserts: bool = False
     """Whether the rows are written into change data files too, as inserts."""
+    parquet: ParquetOptions | None = None
+    """How files are encoded, if not as the table's properties say."""
     identity: IdentityValues = field(default_factory=lambda: IdentityValues(()))
     """What gives new rows their numbers."""
 
@@ -137,6 +140,7 @@ class RowWriter:
             target=target,
             threads=self.threads,
             with_partitions=self.with_partitions,
+            options=self.parquet,
         )
 
     def change_files(self) -> DataFileWriter:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from lake_core.delta.commit_time import Instant
     from lake_core.delta.operations.merge import Merge, MergeText
     from lake_core.delta.operations.vacuum import Orphans, VacuumResult
+    from lake_core.delta.parquet_options import WriterProperties
     from lake_core.delta.version_checksum import VersionChecksum
     from lake_core.store import ObjectStore
 
@@ -151,11 +152,19 @@ class DeltaTable(TableView):
         return table
 
     def append(
-        self, arrow: ArrowData, *, schema_mode: SchemaMode | None = None, txn: Txn | None = None
+        self,
+        arrow: ArrowData,
+        *,
+        schema_mode: SchemaMode | None = None,
+        writer_properties: WriterProperties | None = None,
+        txn: Txn | None = None,
     ) -> OperationResult:
         """Add rows. Appends never conflict. `schema_mode="merge"` adds columns that the table does not have.
 
+        `writer_properties` choose how the Parquet files are written, where not as the table's properties say.
+
         Raises:
+            InvalidProperty: The `writer_properties` have an invalid value.
             SchemaMismatch: The rows do not fit the table's columns. Nothing was written.
             UnsupportedType: A type has no Delta type, or needs a cast that only you can choose. Cast the column.
             ConstraintViolation: Rows break a rule of the table, such as NOT NULL or a CHECK constraint.
@@ -169,7 +178,8 @@ class DeltaTable(TableView):
             CommitTimeout: Other writers committed first until the deadline. Run it again.
             CommitOutcomeUnknown: The store stopped answering during the commit. Repeat it with the same `txn`.
         """
-        return self._write(_fitted(arrow, self.schema), lambda schema: self.plan_append(schema, schema_mode), txn)
+        rows = _fitted(arrow, self.schema)
+        return self._write(rows, lambda schema: self.plan_append(schema, schema_mode), txn, writer_properties)
 
     def overwrite(
         self,
@@ -179,6 +189,7 @@ class DeltaTable(TableView):
         dynamic: bool = False,
         schema_mode: SchemaMode | None = None,
         partition_by: Sequence[str] | None = None,
+        writer_properties: WriterProperties | None = None,
         txn: Txn | None = None,
     ) -> OperationResult:
         """Replace all rows, those for which `where` is true, or with `dynamic` the partitions that get new rows.
@@ -200,7 +211,8 @@ class DeltaTable(TableView):
                 schema, where=where, dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by
             )
 
-        return self._write(arrow if schema_mode == "overwrite" else _fitted(arrow, self.schema), plan, txn)
+        rows = arrow if schema_mode == "overwrite" else _fitted(arrow, self.schema)
+        return self._write(rows, plan, txn, writer_properties)
 
     def delete(
         self, where: str | None = None, *, deletion_vectors: bool | None = None, txn: Txn | None = None
@@ -277,6 +289,7 @@ class DeltaTable(TableView):
         zorder_by: Sequence[str] = (),
         purge: bool = False,
         full: bool = False,
+        writer_properties: WriterProperties | None = None,
         txn: Txn | None = None,
     ) -> OperationResult:
         """Combine small files, or with `zorder_by` sort rows so that filters on these columns skip files.
@@ -302,7 +315,14 @@ class DeltaTable(TableView):
 
         def plan(snapshot: Snapshot, now: int) -> Operation | None:
             return optimize(
-                snapshot, now, where=where, target_size=target_size, zorder_by=zorder_by, purge=purge, full=full
+                snapshot,
+                now,
+                where=where,
+                target_size=target_size,
+                zorder_by=zorder_by,
+                purge=purge,
+                full=full,
+                parquet=None if writer_properties is None else writer_properties.options(self.properties),
             )
 
         return self.operate(plan, txn)
@@ -734,13 +754,20 @@ class DeltaTable(TableView):
             self._follow_up(committed, adds_are_new=operation.restored is None or operation.data_change)
         return committed
 
-    def _write(self, arrow: ArrowData, plan: Callable[[pa.Schema], Write], txn: Txn | None) -> OperationResult:
+    def _write(
+        self,
+        arrow: ArrowData,
+        plan: Callable[[pa.Schema], Write],
+        txn: Txn | None,
+        writer_properties: WriterProperties | None,
+    ) -> OperationResult:
         reader = _reader(arrow)
         earlier = self.recorded(txn)
         if earlier is not None:
             return earlier
         write = plan(reader.schema)
-        adds, changes = replace(write.writer, threads=_WRITERS).write(
+        parquet = None if writer_properties is None else writer_properties.options(self.properties)
+        adds, changes = replace(write.writer, threads=_WRITERS, parquet=parquet).write(
             pa.Table.from_batches([batch]) for batch in reader
         )
         return self.commit(write.operation(adds, changes), txn)

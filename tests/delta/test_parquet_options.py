@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lake_core.delta import DeltaTable
+from lake_core.delta import DeltaTable, WriterProperties
 from lake_core.delta.errors import InvalidProperty
 from lake_core.delta.file_name import is_own_name
 from lake_core.delta.parquet_options import CODEC, DICTIONARY, GROUP_ROWS, LEVEL, ParquetOptions
@@ -96,3 +96,34 @@ def test_what_another_writer_set_is_tolerated() -> None:
     properties = {CODEC: "lzo", LEVEL: "19", DICTIONARY: "maybe", GROUP_ROWS: "17"}
     assert ParquetOptions.tolerant(properties) == ParquetOptions("zstd", 19, None, 17)
     assert list(ParquetOptions.invalid(properties)) == [CODEC, DICTIONARY]
+
+
+def test_one_operation_writes_otherwise(tmp_path: Path) -> None:
+    properties = {CODEC: "snappy", DICTIONARY: "true"}
+    table = DeltaTable.create(tmp_path / "t", ROWS.schema, properties=properties)
+    table.append(
+        ROWS, writer_properties=WriterProperties(compression="ZSTD", compression_level=9, max_row_group_size=300)
+    )
+    table.append(ROWS)
+    files = {path.name.split(".")[-2]: pq.read_metadata(path) for path in (tmp_path / "t").glob("*.parquet")}
+    assert {name: file.num_row_groups for name, file in files.items()} == {"zstd": 4, "snappy": 1}
+    assert files["zstd"].row_group(0).column(0).has_dictionary_page
+    table.overwrite(ROWS, writer_properties=WriterProperties(dictionary_enabled=False))
+    assert not pq.read_metadata(_only(table, tmp_path)).row_group(0).column(1).has_dictionary_page
+    table.append(ROWS)
+    table.optimize(writer_properties=WriterProperties(compression="gzip"))
+    assert pq.read_metadata(_only(table, tmp_path)).row_group(0).column(0).compression == "GZIP"
+    assert table.properties == properties
+
+
+def _only(table: DeltaTable, tmp_path: Path) -> Path:
+    (path,) = table.files(["path"])["path"].to_pylist()
+    return tmp_path / "t" / path
+
+
+def test_options_of_an_operation_that_make_no_sense_write_nothing(tmp_path: Path) -> None:
+    table = DeltaTable.create(tmp_path / "t", ROWS.schema)
+    for wrong in (WriterProperties(compression="lzo"), WriterProperties(compression="snappy", compression_level=3)):
+        with pytest.raises(InvalidProperty):
+            table.append(ROWS, writer_properties=wrong)
+    assert not list((tmp_path / "t").glob("*.parquet"))

@@ -1,17 +1,19 @@
-"""docs/migration.md: tables that stand stay where they are, and merges are what they were."""
+"""docs/migration.md and docs/how-to/from-deltalake.md: tables stay where they are, and calls are what they were."""
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from pathlib import Path
 
 import dagster as dg
+import deltalake
 import pyarrow as pa
 import pytest
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
-from tests.docs.blocks import run_blocks
+from tests.docs.blocks import DOCS, run_blocks
 
 SCHEMA = pa.schema([("day", pa.date32()), ("id", pa.int64())])
 
@@ -50,3 +52,23 @@ def test_merges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, expe
     ).success
     result = Lake.open("warehouse").delta(f"tables/{kind}").to_arrow()
     assert dict(zip(result["id"].to_pylist(), result["from"].to_pylist(), strict=True)) == expected
+
+
+def test_what_deltalake_users_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_blocks("how-to/from-deltalake.md")
+    found = deltalake.DeltaTable("orders").to_pyarrow_table().select(["id", "price"]).sort_by("id")
+    assert found.to_pydict() == {"id": [1, 2], "price": [1.0, 4.0]}
+
+
+def test_the_names_of_both_packages_are_right() -> None:
+    """Each row names calls of deltalake first, then those of this package."""
+    lines = (DOCS / "how-to" / "from-deltalake.md").read_text().splitlines()
+    cells = [line.strip("|").split(" | ") for line in lines if line.startswith("| `")]
+    assert len(cells) >= 15
+    theirs = {*dir(deltalake), *dir(deltalake.DeltaTable), "compact", "z_order"}
+    theirs |= {*dir(deltalake.table.TableAlterer), "app_transactions"}
+    for left, right in cells:
+        called = re.findall(r"`(?:alter\.|optimize\.)?(\w+)\(", left) + re.findall(r"commit_properties=(\w+)\(", left)
+        assert set(called) <= theirs, left
+        assert set(re.findall(r"`(?:DeltaTable\.)?(?:\w+\(.*?\)\.)?(\w+)\(", right)) <= {*dir(DeltaTable)}, right

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from lake_core.delta.data_file import AddFile
     from lake_core.delta.data_file_reader import DataFiles
+    from lake_core.delta.parquet_options import ParquetOptions
     from lake_core.delta.snapshot import Snapshot
 
 DEFAULT_TARGET = 128 << 20
@@ -63,6 +64,7 @@ def optimize(
     zorder_by: Sequence[str] = (),
     purge: bool = False,
     full: bool = False,
+    parquet: ParquetOptions | None = None,
     run: Runner = run_here,
     sort_large: Callable[[OptimizeTask], list[AddFile]] | None = None,
 ) -> Operation | None:
@@ -110,6 +112,7 @@ def optimize(
             snapshot.metadata,
             RowRules(),
             now,
+            parquet=parquet,
             with_partitions=holds_partitions(snapshot.protocol, snapshot.metadata),
         ),
     )
