@@ -15,10 +15,11 @@ from lake_core.delta import DeltaTable
 from lake_core.delta import clustering as clustering_module
 from lake_core.delta.clustering import clustering_columns
 from lake_core.delta.curve import Curve
-from lake_core.delta.errors import InvalidProperty, SchemaMismatch
+from lake_core.delta.errors import ConcurrentModification, ConcurrentTransaction, InvalidProperty, SchemaMismatch
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.scan import plan_scan
 from lake_core.lake import Lake
+from lake_core.lake.errors import Conflict
 from lake_core.store import MemoryStore
 from tests.delta.tables import held, paths
 
@@ -214,3 +215,39 @@ def test_sorted_files_keep_their_cube_when_they_are_published_and_merged(tmp_pat
         session.delta("points").optimize()
     assert None not in cubes(lake.delta("points")).values()
     assert sorted(lake.delta("points").to_arrow()["text"].to_pylist(), key=int) == [str(n) for n in range(300)]
+
+
+def test_what_passes_and_what_conflicts_with_clustering(store: MemoryStore) -> None:
+    table = DeltaTable.create(store, POINTS, cluster_by=["x"])
+    table.append(points(0, 64))
+    append, optimize, delete, alter, alter_too = (DeltaTable.open(store) for _ in range(5))
+    alter.cluster_by(["y"])
+    append.append(points(64, 70))
+    optimize.optimize()
+    with pytest.raises(ConcurrentTransaction):
+        alter_too.cluster_by(["text"])
+    with pytest.raises(ConcurrentModification):
+        delete.delete("x = 1")
+    final = DeltaTable.open(store)
+    assert final.to_arrow().num_rows == 70
+    assert final.detail().clustering_columns == ("y",)
+
+
+def test_branches_change_the_clustering_and_the_rows(tmp_path: Path) -> None:
+    lake = Lake.create(str(tmp_path / "lake"))
+    with lake.session("main") as session:
+        session.create_delta("points", POINTS, cluster_by=["x"]).append(points(0, 64))
+    lake.create_branch("dev")
+    lake.create_branch("other")
+    with lake.session("dev") as session:
+        session.delta("points").cluster_by(["y", "x"])
+    with lake.session("main") as session:
+        session.delta("points").append(points(64, 128))
+    lake.merge("dev")
+    assert lake.delta("points").detail().clustering_columns == ("y", "x")
+    assert lake.delta("points").to_arrow().num_rows == 128
+    with lake.session("other") as session:
+        session.delta("points").cluster_by(["text"])
+    with pytest.raises(Conflict):
+        lake.merge("other")
+    assert lake.delta("points").detail().clustering_columns == ("y", "x")

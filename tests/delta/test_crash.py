@@ -77,6 +77,20 @@ def _merge(table: DeltaTable) -> object:
     return merge.when_not_matched_by_source_delete("t.id = 1").execute(txn=TXN)
 
 
+VECTORS = (("delta.enableDeletionVectors", "true"),)
+
+
+def _delete_and_purge(table: DeltaTable) -> object:
+    table.delete("id = 0", txn=TXN)
+    return table.optimize(purge=True)
+
+
+def _delete_and_drop(table: DeltaTable) -> None:
+    table.delete("id = 0", txn=TXN)
+    if "deletionVectors" in table.detail().table_features:
+        table.drop_feature("deletionVectors")
+
+
 def _in_p0_from_3(row: Row) -> bool:
     return row[1] == "p0" and row[0] >= 3
 
@@ -128,6 +142,24 @@ CASES: dict[str, Case] = {
         _same,
         properties=(("delta.checkpoint.writeStatsAsStruct", "true"), ("delta.checkpoint.writeStatsAsJson", "false")),
     ),
+    "delete by vectors": Case(
+        lambda t: t.delete("id IN (0, 5)", txn=TXN),
+        lambda r: {row for row in r if row[0] not in (0, 5)},
+        properties=VECTORS,
+    ),
+    "update by vectors of tracked rows": Case(
+        lambda t: t.update({"v": "v + 100"}, "id >= 5", txn=TXN),
+        lambda r: {(i, p, v + 100 * (i >= 5)) for i, p, v in r},
+        properties=(*VECTORS, ("delta.enableRowTracking", "true")),
+    ),
+    "merge by vectors": Case(
+        _merge,
+        lambda r: {row for row in r if row[0] not in (0, 1)} | {(0, "p0", 70.0), (201, "p1", 71.0)},
+        properties=VECTORS,
+    ),
+    "purge": Case(_delete_and_purge, lambda r: {row for row in r if row[0] != 0}, properties=VECTORS),
+    "drop vectors": Case(_delete_and_drop, lambda r: {row for row in r if row[0] != 0}, properties=VECTORS),
+    "compact log": Case(lambda t: t.compact_log(), _same),
 }
 VARIANTS = {"overwrite dynamic", "overwrite schema", "zorder", "vacuum lite", "add constraint", "checkpoint later"}
 """Cases that write as another one does, which `make test` leaves to `make test-all`."""
