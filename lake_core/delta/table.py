@@ -2,62 +2,52 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import pyarrow as pa
 
-from lake_core import runtime
 from lake_core.clock import Clock, now_ms, system_clock
 from lake_core.delta.action import Protocol
-from lake_core.delta.checksum_writer import write_checksum
 from lake_core.delta.clustering import check_clustering, clustered_by, clustering_columns, clustering_domain
 from lake_core.delta.commit_actions import partition_by_text
-from lake_core.delta.conflict import Reads
 from lake_core.delta.definition import asked_protocol, check_empty, check_same, new_metadata
 from lake_core.delta.errors import (
     InvalidMerge,
-    InvalidTransaction,
     SchemaMismatch,
     TableAlreadyExists,
 )
 from lake_core.delta.features import CLUSTERING, READER_VERSION, WRITER_VERSION, check_writable, upgraded, upgraded_for
 from lake_core.delta.fit import fit_rows
 from lake_core.delta.operation import Operation
-from lake_core.delta.operations import alter
 from lake_core.delta.operations.delete import delete
 from lake_core.delta.operations.update import update
 from lake_core.delta.operations.write import SchemaMode, Write, plan_append, plan_overwrite
-from lake_core.delta.properties import checkpoint_interval
-from lake_core.delta.result import OperationResult, recorded_operation
-from lake_core.delta.set_transaction import recorded_version, set_transaction
 from lake_core.delta.snapshot import Snapshot, load_snapshot
-from lake_core.delta.table_view import Location, TableView
-from lake_core.delta.transaction import Committed, commit, commit_first
+from lake_core.delta.table_definition import AlterableTable
+from lake_core.delta.table_maintenance import MaintainedTable
+from lake_core.delta.transaction import Committed, commit_first
 from lake_core.runner import Runner, run_here
 from lake_core.store import store_at
-from lake_core.txn import Txn, check_txn
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Callable, Mapping, Sequence
 
     from lake_core.delta.commit_time import Instant
     from lake_core.delta.operations.merge import Merge, MergeText
-    from lake_core.delta.operations.vacuum import Orphans, VacuumResult
     from lake_core.delta.parquet_options import WriterProperties
-    from lake_core.delta.version_checksum import VersionChecksum
+    from lake_core.delta.result import OperationResult
+    from lake_core.delta.table_view import Location
     from lake_core.store import ObjectStore
+    from lake_core.txn import Txn
 
 ArrowData: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader"
 """Rows to write. Any object with `__arrow_c_stream__` is accepted as well."""
 
 _WRITERS = 2
-_LOG = logging.getLogger(__name__)
 
 
-class DeltaTable(TableView):
+class DeltaTable(AlterableTable, MaintainedTable):
     """A Delta table on any object store.
 
     The handle reads one snapshot. `refresh` moves it to the latest version, and so does each write through it. Appends
@@ -68,25 +58,6 @@ class DeltaTable(TableView):
         table.append(rows, txn=("nightly-load", 17))
         table.to_arrow(columns=["id"], where="day >= DATE '2024-01-01'")
     """
-
-    _on_commit: Callable[[Snapshot], object] | None = None
-    _checksum: VersionChecksum | None = None
-
-    @classmethod
-    def at(
-        cls, snapshot: Snapshot, clock: Clock | None = None, on_commit: Callable[[Snapshot], object] | None = None
-    ) -> Self:
-        """Return a handle on a snapshot that is loaded already.
-
-        `on_commit` is called with each snapshot that a commit through the handle leads to.
-        """
-        table = super().at(snapshot, clock)
-        table._on_commit = on_commit
-        return table
-
-    def __getstate__(self) -> dict[str, Any]:
-        # What is called on a commit belongs to the process.
-        return self.__dict__ | {"_on_commit": None}
 
     @classmethod
     def create(
@@ -281,96 +252,6 @@ class DeltaTable(TableView):
 
         return Merge(on, alias, execute)
 
-    def optimize(
-        self,
-        where: str | None = None,
-        *,
-        target_size: int | None = None,
-        zorder_by: Sequence[str] = (),
-        purge: bool = False,
-        full: bool = False,
-        writer_properties: WriterProperties | None = None,
-        txn: Txn | None = None,
-    ) -> OperationResult:
-        """Combine small files, or with `zorder_by` sort rows so that filters on these columns skip files.
-
-        A clustered table is sorted by its own columns: the files that are new, with `full` all files. With `purge`,
-        only files with deleted rows are written anew, without these rows. Files get up to `target_size` bytes, by
-        default `delta.targetFileSize`, else 128 MiB. `where` selects partitions. No row changes, so other writers can
-        commit meanwhile.
-
-        Raises:
-            InvalidPredicate: `where` is not about partition columns alone.
-            InvalidExpression: The SQL does not parse, names an unknown column, or uses what is not supported.
-            SchemaMismatch: `zorder_by` names columns that the table cannot be sorted by, or the table is clustered by
-                its own; or `full` is true, and the table is not clustered.
-            InvalidProperty: `target_size` is not a number of bytes, or the table's own property is not a size.
-            ConcurrentModification: Another writer rewrote a file meanwhile. Refresh the table, and run it again.
-            UnsupportedWriterFeature: The table needs a feature that this writer does not support, or belongs to a lake
-                and was opened outside of a session.
-            CommitTimeout: Other writers committed first until the deadline. Run it again.
-            CommitOutcomeUnknown: The store stopped answering during the commit. Repeat it with the same `txn`.
-        """
-        from lake_core.delta.operations.optimize import optimize
-
-        def plan(snapshot: Snapshot, now: int) -> Operation | None:
-            return optimize(
-                snapshot,
-                now,
-                where=where,
-                target_size=target_size,
-                zorder_by=zorder_by,
-                purge=purge,
-                full=full,
-                parquet=None if writer_properties is None else writer_properties.options(self.properties),
-            )
-
-        return self.operate(plan, txn)
-
-    def vacuum(
-        self,
-        retention: dt.timedelta | str | None = None,
-        *,
-        mode: Literal["full", "lite"] = "full",
-        orphans: Orphans = "own",
-        dry_run: bool = False,
-        allow_unsafe: bool = False,
-        run: Runner = run_here,
-    ) -> VacuumResult:
-        """Delete data files that were removed from the table, or never committed, longer ago than `retention`.
-
-        The retention is a timedelta or an interval such as '14 days'. The default is the table's own.
-
-        `full` lists the table's folder; `lite` reads only the log, so it finds no orphans. An orphan, a file that no
-        commit in the log names, is deleted only if its name has the form that this writer uses. `orphans="delta"` also
-        deletes those named as other Delta writers do; Spark names files the same way when it writes them without Delta,
-        so use it only if no such files are put into the table's folder. The result's `unknown` lists the orphans that
-        stay. `dry_run` deletes nothing. The handle moves to the latest version. `run` calls the functions that list and
-        delete.
-
-        Raises:
-            UnsafeRetention: The retention is shorter than the table's own, so readers and writers could lose files.
-                Raise it, or pass `allow_unsafe`.
-            UnsupportedWriterFeature: The table needs a feature that this writer does not support, or belongs to a lake
-                and was opened outside of a session.
-            ValueError: `mode`, `orphans` or `retention` is not valid.
-        """
-        from lake_core.delta.operations.vacuum import vacuum
-
-        self.refresh()
-        self._check_writable()
-        now = now_ms(self._clock)
-        return vacuum(
-            self._snapshot,
-            now,
-            retention=retention,
-            mode=mode,
-            orphans=orphans,
-            dry_run=dry_run,
-            allow_unsafe=allow_unsafe,
-            run=run,
-        )
-
     def restore(
         self, version: int | None = None, timestamp: Instant | None = None, *, txn: Txn | None = None
     ) -> OperationResult:
@@ -455,143 +336,6 @@ class DeltaTable(TableView):
         commit_first(store, convert(files, partition_by, now_ms(clock), run), now_ms(clock))
         return cls._created(store, clock)
 
-    def set_properties(self, properties: Mapping[str, str], *, txn: Txn | None = None) -> OperationResult:
-        """Set table properties.
-
-        A property that enables a feature, such as `delta.enableChangeDataFeed`, upgrades the protocol if it must.
-
-        Raises:
-            InvalidProperty: A property has an invalid value, or cannot be set on a table that exists.
-            UnsupportedWriterFeature: The table, or the property, needs a feature that this writer does not support.
-            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
-                again.
-        """
-        return self.operate(lambda snapshot, _: alter.set_properties(snapshot, properties), txn)
-
-    def unset_properties(self, names: Sequence[str], *, txn: Txn | None = None) -> OperationResult:
-        """Remove table properties.
-
-        Raises:
-            InvalidProperty: A property cannot be unset, because files depend on it, or it is a constraint.
-            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
-                again.
-        """
-        return self.operate(lambda snapshot, _: alter.unset_properties(snapshot, names), txn)
-
-    def add_constraint(self, name: str, sql: str, *, txn: Txn | None = None) -> OperationResult:
-        """Add a CHECK constraint. It must be true for every existing row; a row for which it is null violates it.
-
-        Raises:
-            ConstraintViolation: Rows of the table violate it. Update or delete these first.
-            InvalidExpression: The SQL does not parse, names an unknown column, or uses what is not supported.
-            InvalidProperty: The table has a constraint of that name already. Choose another name.
-            ConcurrentModification: Another writer committed what this operation contradicts. Refresh the table, and run
-                it again.
-        """
-        return self.operate(lambda snapshot, _: alter.add_constraint(snapshot, name, sql), txn)
-
-    def drop_constraint(self, name: str, *, txn: Txn | None = None) -> OperationResult:
-        """Drop a CHECK constraint.
-
-        Raises:
-            ConstraintNotFound: The table has no such constraint. The message lists those that it has.
-            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
-                again.
-        """
-        return self.operate(lambda snapshot, _: alter.drop_constraint(snapshot, name), txn)
-
-    def add_columns(self, schema: pa.Schema, *, txn: Txn | None = None) -> OperationResult:
-        """Add nullable columns. To add fields to a struct, pass a struct of the same name with the new fields.
-
-        Columns that already exist are ignored.
-
-        Raises:
-            SchemaMismatch: A column has a rule that the existing rows do not meet, or does not fit the table's schema.
-            UnsupportedType: A type has no Delta type, or needs a cast that only you can choose. Cast the column.
-            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
-                again.
-        """
-        return self.operate(lambda snapshot, _: alter.add_columns(snapshot, schema), txn)
-
-    def rename_column(self, column: str, name: str, *, txn: Txn | None = None) -> OperationResult:
-        """Rename a column, or a field inside one (by dots).
-
-        Needs `delta.columnMapping.mode`.
-
-        Raises:
-            SchemaMismatch: The table has no such column, uses it in a rule, or lacks column mapping.
-            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
-                again.
-        """
-        return self.operate(lambda snapshot, _: alter.rename_column(snapshot, column, name), txn)
-
-    def drop_columns(self, names: Sequence[str], *, txn: Txn | None = None) -> OperationResult:
-        """Drop columns, or fields inside columns (by dots).
-
-        Needs `delta.columnMapping.mode`.
-
-        Raises:
-            SchemaMismatch: The table has no such column, partitions by it, uses it in a rule, or lacks column mapping.
-            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
-                again.
-        """
-        return self.operate(lambda snapshot, _: alter.drop_columns(snapshot, names), txn)
-
-    def widen_column(self, column: str, kind: pa.DataType, *, txn: Txn | None = None) -> OperationResult:
-        """Give a column, or a field inside one (by dots), a wider type, such as `pa.int64()` to one of int32.
-
-        Needs `delta.enableTypeWidening`. Data files stay as they are.
-
-        Raises:
-            SchemaMismatch: The table has no such column, uses it in a rule, or the type is not a wider one.
-            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
-                again.
-        """
-        return self.operate(lambda snapshot, _: alter.widen_column(snapshot, column, kind), txn)
-
-    def cluster_by(self, names: Sequence[str], *, txn: Txn | None = None) -> OperationResult:
-        """Cluster the table by up to four columns, or fields inside them (by dots); by none with an empty list.
-
-        `optimize` sorts the rows by them. Files that are sorted by other columns stay until `optimize(full=True)`.
-
-        Raises:
-            SchemaMismatch: The table has no such column, has partitions, or the column's values have no order.
-            InvalidProperty: A column gets no statistics. Change the properties that choose these first.
-            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
-                again.
-        """
-        return self.operate(lambda snapshot, _: alter.cluster_by(snapshot, names), txn)
-
-    def drop_not_null(self, column: str, *, txn: Txn | None = None) -> OperationResult:
-        """Allow nulls in a column, or a field inside one (by dots).
-
-        Raises:
-            SchemaMismatch: The table has no such column.
-            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
-                again.
-        """
-        return self.operate(lambda snapshot, _: alter.drop_not_null(snapshot, column), txn)
-
-    def set_comments(self, comments: Mapping[str, str | None], *, txn: Txn | None = None) -> OperationResult:
-        """Set the comments of columns, or of fields inside them (by dots); None removes a comment.
-
-        Raises:
-            SchemaMismatch: The table has no such column.
-            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
-                again.
-        """
-        return self.operate(lambda snapshot, _: alter.set_comments(snapshot, comments), txn)
-
-    def reorder_columns(self, names: Sequence[str], *, txn: Txn | None = None) -> OperationResult:
-        """Move these columns to the front, in this order.
-
-        Raises:
-            SchemaMismatch: The table has no such column, or one is named twice.
-            MetadataChanged: Another writer changed the table's schema or properties. Refresh the table, and run it
-                again.
-        """
-        return self.operate(lambda snapshot, _: alter.reorder_columns(snapshot, names), txn)
-
     def drop_feature(self, feature: str) -> None:
         """Drop a table feature by its name in the protocol, such as `deletionVectors`, so that other clients can write.
 
@@ -642,118 +386,6 @@ class DeltaTable(TableView):
             self._snapshot, data, now, where=where, dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by
         )
 
-    def checkpoint(self, *, run: Runner | None = None, part_rows: int | None = None) -> None:
-        """Write a checkpoint of this version, and point `_last_checkpoint` to it unless it points to a later one.
-
-        With `run`, which calls tasks, a table with more than `part_rows` (500,000) files and tombstones gets a
-        checkpoint of several parts, one written by each task. The log is then not cleaned.
-
-        Raises:
-            CheckpointRace: Another process writes the same parts. The table is as it was.
-            UnsupportedWriterFeature: The table needs a feature that this writer does not support, or belongs to a lake
-                and was opened outside of a session.
-        """
-        from lake_core.delta.checkpoint_writer import write_checkpoint
-
-        self._check_writable()
-        now, target = now_ms(self._clock), self.store.derived_root
-        if run is not None:
-            from lake_core.delta.checkpoint_parts import PART_ROWS, write_checkpoint_parts
-
-            write_checkpoint_parts(
-                self._snapshot, now, run, part_rows=PART_ROWS if part_rows is None else part_rows, target=target
-            )
-            return
-        write_checkpoint(self._snapshot, now, target)
-        self.clean_log()
-
-    def compact_log(self) -> str | None:
-        """Write a log compaction file of the commits since the last checkpoint, and return its key.
-
-        Readers read it instead of these commits. Returns None if there is nothing to compact. In a lake nothing is
-        compacted, because its history needs each commit.
-        """
-        from lake_core.delta.compaction_writer import write_compaction
-
-        self._check_writable()
-        return None if self.store.versioned else write_compaction(self._snapshot)
-
-    def clean_log(self) -> list[str]:
-        """Delete log files that no version within `delta.logRetentionDuration` (30 days) needs, and return their keys.
-
-        Checkpoints do this too. In a lake nothing is deleted, because the lake's history needs the log files.
-        """
-        from lake_core.delta.log_cleanup import clean_log
-
-        self._check_writable()
-        if self.store.versioned:
-            return []
-        return clean_log(self._snapshot, now_ms(self._clock))
-
-    def recorded(self, txn: Txn | None) -> OperationResult | None:
-        """Return the result of an earlier attempt with this `txn`, or None if the latest version has none.
-
-        Raises:
-            InvalidTransaction: `txn` is not a pair of an application id and a version.
-            UnsupportedWriterFeature: The table needs a feature that this writer does not support, or belongs to a lake
-                and was opened outside of a session.
-        """
-        check_txn(txn, InvalidTransaction)
-        self._check_writable()
-        if txn is None:
-            return None
-        latest = self._snapshot.refreshed()
-        recorded = recorded_version(latest, txn[0], now_ms(self._clock))
-        if recorded is None or recorded < txn[1]:
-            return None
-        self._snapshot = latest
-        return recorded_operation(self.store, self.version, set_transaction(txn, None))
-
-    def _check_writable(self) -> None:
-        check_writable(self._snapshot.protocol, self._snapshot.metadata, self.store)
-
-    def commit(self, operation: Operation, txn: Txn | None) -> OperationResult:
-        """Commit a write that `plan_append` or `plan_overwrite` planned on this snapshot."""
-        return self._committed(operation, txn)
-
-    def operate(self, plan: Callable[[Snapshot, int], Operation | None], txn: Txn | None) -> OperationResult:
-        """Plan an operation on this snapshot (`plan` takes it and the time, in milliseconds), and commit it.
-
-        If the table has this `txn` already, nothing is committed. If there is nothing to do but to record the `txn`,
-        the commit has only the txn action.
-        """
-        earlier = self.recorded(txn)
-        if earlier is not None:
-            return earlier
-        start = runtime.monotonic()
-        operation = plan(self._snapshot, now_ms(self._clock))
-        if operation is None:
-            if txn is None:
-                return OperationResult(self.version)
-            # To find that there is nothing to do, the plan has read the whole table.
-            operation = Operation("SET TRANSACTION", {}, self._snapshot, reads=Reads.WHOLE_TABLE)
-        metrics = {**operation.metrics, "executionTimeMs": int((runtime.monotonic() - start) * 1000)}
-        return self._committed(replace(operation, metrics=metrics), txn)
-
-    def _committed(self, operation: Operation, txn: Txn | None) -> OperationResult:
-        """Commit an operation and return its result, or that of another attempt with the same `txn` that was faster."""
-        committed = self._commit(operation, txn)
-        if committed.already_recorded and txn is not None:
-            return recorded_operation(self.store, self.version, set_transaction(txn, None))
-        return OperationResult(committed.version, False, operation.metrics)
-
-    def _commit(self, operation: Operation, txn: Txn | None) -> Committed:
-        now = now_ms(self._clock)
-        if operation.protocol is not None:
-            check_writable(operation.protocol, operation.metadata or self.metadata, self.store)
-        committed = commit(replace(operation, transaction=None if txn is None else set_transaction(txn, now)), now)
-        self._snapshot = committed.snapshot
-        if self._on_commit is not None:
-            self._on_commit(committed.snapshot)
-        if not committed.already_recorded:
-            self._follow_up(committed, adds_are_new=operation.restored is None or operation.data_change)
-        return committed
-
     def _write(
         self,
         arrow: ArrowData,
@@ -771,29 +403,6 @@ class DeltaTable(TableView):
             pa.Table.from_batches([batch]) for batch in reader
         )
         return self.commit(write.operation(adds, changes), txn)
-
-    def _follow_up(self, committed: Committed, *, adds_are_new: bool) -> None:
-        """Write the files that are derived from a commit: its checksum, and the checkpoint that may be due."""
-        if self.store.versioned:
-            return  # the lake writes derived files once main has the version
-        # The commit is valid whatever happens here. An error now would make the caller repeat the write, while a
-        # checkpoint that is missing only costs readers time.
-        try:
-            interval = checkpoint_interval(self.metadata.configuration)
-            is_due = committed.version > 0 and committed.version % interval == 0
-            self._checksum = write_checksum(committed.snapshot, self._checksum, adds_are_new=adds_are_new, count=is_due)
-            if is_due:
-                from lake_core.delta.checkpoint_writer import write_checkpoint
-                from lake_core.delta.log_cleanup import clean_log
-
-                files = write_checkpoint(committed.snapshot, now_ms(self._clock))
-                self._snapshot = committed.snapshot.on_checkpoint(files)
-                clean_log(self._snapshot, now_ms(self._clock))
-        except Exception:
-            what = "its checksum, its checkpoint, or the clean-up of its log failed"
-            _LOG.warning(
-                "version %d of %s is committed, but %s", committed.version, self.store.url(), what, exc_info=True
-            )
 
 
 class _Once:

@@ -31,6 +31,7 @@ from lake_core.delta.errors import (
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.operation import Operation
 from lake_core.delta.operations.write import Write
+from lake_core.delta.parquet_options import WriterProperties
 from lake_core.delta.result import OperationResult
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.table import ArrowData
@@ -566,8 +567,14 @@ class _Marked(DeltaTable):
     def operate(self, plan: Callable[[Snapshot, int], Operation | None], txn: Txn | None) -> OperationResult:
         return super().operate(plan, ("app", 1))
 
-    def _write(self, arrow: ArrowData, plan: Callable[[pa.Schema], Write], txn: Txn | None) -> OperationResult:
-        return super()._write(arrow, plan, ("app", 1))
+    def _write(
+        self,
+        arrow: ArrowData,
+        plan: Callable[[pa.Schema], Write],
+        txn: Txn | None,
+        writer_properties: WriterProperties | None,
+    ) -> OperationResult:
+        return super()._write(arrow, plan, ("app", 1), writer_properties)
 
 
 @pytest.mark.parametrize("verb", LOSERS)

@@ -130,9 +130,9 @@ def test_a_feature_can_be_had_again(store: MemoryStore) -> None:
         table.set_properties({name: "true"})
         assert feature in features(table)
     table.delete("id = 2")
-    found = table.to_arrow(columns=["id", "_metadata.row_id"]).to_pydict()
-    assert found["id"] == [0, 1, 3, 4]
-    assert len(set(found["_metadata.row_id"])) == 4
+    row_ids = table.to_arrow(columns=["id", "_metadata.row_id"]).to_pydict()
+    assert row_ids["id"] == [0, 1, 3, 4]
+    assert len(set(row_ids["_metadata.row_id"])) == 4
 
 
 def test_what_is_in_use_is_not_dropped(store: MemoryStore) -> None:

@@ -165,8 +165,8 @@ def test_the_chain_goes_on_where_another_writer_left_none(store: MemoryStore, mo
     other = DeltaTable.open(written)
     for start in range(3, 9):
         other.append(rows(start, start + 1))
-    found = [read_checksum(written, version) is not None for version in range(8)]
-    assert found == [True, False, False, False, False, True, True, True]
+    exist = [read_checksum(written, version) is not None for version in range(8)]
+    assert exist == [True, False, False, False, False, True, True, True]
     assert disagreements(DeltaTable.open(written).snapshot) == []
 
 

@@ -188,12 +188,12 @@ def outcome(url: str, read: Reader) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            found = sorted(map(_text, read(url)))
+            read_rows = sorted(map(_text, read(url)))
         except BaseException as error:  # Rust's panics are none of Exception
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
             return f"refuses ({type(error).__name__})"
-    return READS if found == expected else OTHER
+    return READS if read_rows == expected else OTHER
 
 
 def _text(row: Mapping[str, Any]) -> str:
@@ -225,12 +225,12 @@ def written() -> dict[str, dict[str, str]]:
     return {row[0]: dict(zip(cells[0][1:], row[1:], strict=True)) for row in cells[2:]}
 
 
-def lines(found: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+def lines(results: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     """Yield the lines of the page's table."""
-    readers = list(next(iter(found.values())))
+    readers = list(next(iter(results.values())))
     yield f"| Tables with | {' | '.join(readers)} |"
     yield f"|{'---|' * (len(readers) + 1)}"
-    for name, row in found.items():
+    for name, row in results.items():
         yield f"| {name} | {' | '.join(row[reader] for reader in readers)} |"
 
 
@@ -242,14 +242,14 @@ def _main() -> None:
         from tests.interop.test_delta_spark import DeltaSpark
 
         spark = DeltaSpark()
-    found = {}
+    results = {}
     for name in KINDS:
-        found[name] = outcomes(name, readers)
+        results[name] = outcomes(name, readers)
         recorded = before.get(name, {}).get(DELTA_SPARK, "not tried")
-        found[name][DELTA_SPARK] = recorded if spark is None else by_spark(name, spark)
+        results[name][DELTA_SPARK] = recorded if spark is None else by_spark(name, spark)
     text = PAGE.read_text()
     head, tail = text.partition(BEGIN)[0], text.partition(END)[2]
-    table = "\n".join(lines(found))
+    table = "\n".join(lines(results))
     PAGE.write_text(f"{head}{BEGIN}\n\n{table}\n\n{END}{tail}")
     if spark is not None:
         spark.close()
@@ -264,11 +264,11 @@ def by_spark(name: str, spark: Any) -> str:
             f"to_json(`{each}`) AS `{each}`" if _is_nested(rows[each]) else f"`{each}`" for each in rows.schema.names
         ]
         try:
-            found = spark.sql(f"SELECT {', '.join(columns)} FROM delta.`{url}`")
+            read_rows = spark.sql(f"SELECT {', '.join(columns)} FROM delta.`{url}`")
         except Exception as error:
             return f"refuses ({type(error).__name__})"
     expected = {each: _as_in_spark(rows[each]) for each in rows.schema.names}
-    as_text = (Counter(map(_in_json, each)) for each in (found, pa.table(expected).to_pylist()))
+    as_text = (Counter(map(_in_json, each)) for each in (read_rows, pa.table(expected).to_pylist()))
     return READS if next(as_text) == next(as_text) else OTHER
 
 

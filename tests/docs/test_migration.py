@@ -57,8 +57,8 @@ def test_merges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, expe
 def test_what_deltalake_users_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_blocks("how-to/from-deltalake.md")
-    found = deltalake.DeltaTable("orders").to_pyarrow_table().select(["id", "price"]).sort_by("id")
-    assert found.to_pydict() == {"id": [1, 2], "price": [1.0, 4.0]}
+    prices = deltalake.DeltaTable("orders").to_pyarrow_table().select(["id", "price"]).sort_by("id")
+    assert prices.to_pydict() == {"id": [1, 2], "price": [1.0, 4.0]}
 
 
 def test_the_names_of_both_packages_are_right() -> None:

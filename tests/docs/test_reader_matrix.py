@@ -9,9 +9,9 @@ from tests.docs.reader_matrix import KINDS, READERS, outcomes, written
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_page_says_what_each_reader_finds(name: str) -> None:
-    found = outcomes(name, READERS)
+    results = outcomes(name, READERS)
     recorded = written().get(name, {})
-    assert {reader: recorded.get(reader) for reader in found} == found, "run `python -m tests.docs.reader_matrix`"
+    assert {reader: recorded.get(reader) for reader in results} == results, "run `python -m tests.docs.reader_matrix`"
 
 
 def test_the_page_has_no_other_kinds() -> None:
