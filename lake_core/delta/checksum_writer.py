@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from lake_core.arrow_scalar import scalar
 from lake_core.delta.action import SetTransaction
-from lake_core.delta.action_fields import DELETION_VECTOR
 from lake_core.delta.commit_file import read_commit_info
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.version_checksum import VersionChecksum, checksum_key, read_checksum
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 FEW_ACTIONS = 1_000
 """The most actions on files that are counted anew for each commit."""
-_CARDINALITY = DELETION_VECTOR.get_field_index("cardinality")
 _MOST_TRANSACTIONS = 100
 _MOST_DOMAINS = 10
 
@@ -64,8 +62,9 @@ class _Totals(NamedTuple):
 
 
 def _totals(files: pa.Table) -> _Totals:
-    # To ask for the field by its name imports pandas, which a commit can do without.
-    rows = files["deletionVector"].combine_chunks().flatten()[_CARDINALITY]
+    if not len(files):
+        return _Totals(0, 0, 0, 0)  # without any chunks, PyArrow imports pandas to make an array of none
+    rows = pc.struct_field(files["deletionVector"].combine_chunks(), ["cardinality"])
     size, deleted = (int(pc.sum(values).as_py() or 0) for values in (files["size"], rows))
     return _Totals(len(files), size, deleted, len(rows) - rows.null_count)
 
