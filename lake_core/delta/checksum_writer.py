@@ -83,7 +83,7 @@ def _followed(snapshot: Snapshot, before: VersionChecksum | None) -> VersionChec
         return None
     run = snapshot.runs[-1]
     adds, removes, transactions = (
-        rows.filter(pc.equal(rows["commit"], scalar(snapshot.version)))
+        rows.filter(pc.equal(rows["commit"], scalar(snapshot.version, pa.int64())))
         for rows in (run.adds, run.removes, run.transactions)
     )
     known = (before.num_files, before.size_bytes, before.deleted_rows, before.vectors)
