@@ -46,7 +46,7 @@ def take_own(table: DeltaTable, step: str, argument: Any) -> DeltaTable:
         case "compact log":
             table.compact_log()
         case "clone":
-            return table.clone(MemoryStore(), shallow=argument and not table.snapshot.allowed_roots)
+            return table.clone(MemoryStore(), shallow=argument)
         case "drop feature":
             if argument in table.detail().table_features:
                 table.drop_feature(argument)
