@@ -25,7 +25,7 @@ from lake_core.dataset import (
 )
 from lake_core.errors import NotFound
 from lake_core.icechunk import refs
-from lake_core.icechunk.ancestry import ancestry
+from lake_core.icechunk.ancestry import ancestry, reachable
 from lake_core.icechunk.apply_difference import (
     SnapshotApplication,
     check_not_undone,
@@ -33,18 +33,18 @@ from lake_core.icechunk.apply_difference import (
     raised_markers,
     share_values,
 )
-from lake_core.icechunk.asset_manager import MANIFESTS, SNAPSHOTS, TRANSACTIONS, AssetManager
-from lake_core.icechunk.chunk_file import CHUNKS
+from lake_core.icechunk.asset_manager import AssetManager
 from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.config_file import CONFIG_KEY, decode_config, encode_config
 from lake_core.icechunk.dataset_repository import DatasetRepository
 from lake_core.icechunk.difference import Difference, difference
-from lake_core.icechunk.errors import IcechunkError, InvalidRefName
+from lake_core.icechunk.errors import IcechunkError, InvalidRefName, UnsupportedSpecVersion
 from lake_core.icechunk.file_header import FileType, decode_file, zstd_problem
+from lake_core.icechunk.folders import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id, encode_ids
 from lake_core.icechunk.refs import MAIN, RefKind, encode_ref, ref_key
+from lake_core.icechunk.repo_info import REPO_KEY
 from lake_core.icechunk.repository import Repository
-from lake_core.icechunk.repository_layout import SPEC_V2_KEY, check_spec_version, incompatibility
 from lake_core.icechunk.snapshot import ArrayNode, ManifestFileInfo, Node, Snapshot
 from lake_core.icechunk.zarr_import import import_zarr
 
@@ -86,7 +86,7 @@ class IcechunkFormat(DatasetFormat):
         if _UNIQUE.fullmatch(key):
             return KeyClass.UNIQUE
         # Only main and the configuration are ever put there; others may be read.
-        return KeyClass.POINTER if key in (CONFIG_KEY, SPEC_V2_KEY) or _REF.fullmatch(key) else None
+        return KeyClass.POINTER if key in (CONFIG_KEY, REPO_KEY) or _REF.fullmatch(key) else None
 
     def validate_entry(self, store: DatasetStore, key: str, data: bytes) -> None:
         """Raise InvalidRefName for branches and tags other than main."""
@@ -130,7 +130,7 @@ class IcechunkFormat(DatasetFormat):
 
     def import_keys(self, store: ObjectStore) -> Sequence[str]:
         """List main and the configuration. Other branches and tags are only in the folder, in no state of the lake."""
-        check_spec_version(store)
+        _check_spec_version(store)
         return self.pointer_keys(store)
 
     # Versions
@@ -157,7 +157,7 @@ class IcechunkFormat(DatasetFormat):
         self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext
     ) -> Applied:
         """Bring changed nodes and chunks onto the target's newest snapshot, as one new snapshot."""
-        check_spec_version(context.data_root)
+        _check_spec_version(context.data_root)
         assets = AssetManager(context.data_root)
         before, after, head = (None if store is None else _read(assets, store) for store in (base, incoming, target))
         if after is None:
@@ -221,7 +221,7 @@ class IcechunkFormat(DatasetFormat):
         The history is reachable, because plain readers walk it. So are all chunks of branches and tags that other
         clients made in the folder.
         """
-        if not state.versioned and incompatibility(state) is not None:
+        if not state.versioned and _upgraded(state) is not None:
             # Another client has upgraded the folder. What it reaches is only in files that are not read here.
             return {meta.key: None for meta in state.list() if _UNIQUE.fullmatch(meta.key)}
         assets = AssetManager(state)
@@ -229,7 +229,7 @@ class IcechunkFormat(DatasetFormat):
         manifests: dict[bytes, ManifestFileInfo] = {}
         for kind in () if state.versioned else RefKind:
             for name in refs.list_names(state, kind) - {MAIN if kind is RefKind.BRANCH else ""}:
-                for snapshot in ancestry(assets, refs.lookup(state, kind, name).snapshot_id):
+                for snapshot in reachable(assets, [refs.lookup(state, kind, name).snapshot_id]):
                     snapshot_ids.add(snapshot.snapshot_id)
                     manifests.update(snapshot.manifest_files)
         tip = refs.lookup(state, RefKind.BRANCH, MAIN).snapshot_id
@@ -262,12 +262,26 @@ class IcechunkFormat(DatasetFormat):
 
     def incompatibility(self, store: ObjectStore) -> str | None:
         """Return that another client has upgraded the repository to version 2 of the specification, if so."""
-        reason = incompatibility(store)
+        reason = _upgraded(store)
         return None if reason is None else f"{reason}. The lake reads its own last state, and writes no other one"
 
     def collectable(self, key: str) -> bool:
         """Return True: UNIQUE keys have forms that only Icechunk writes."""
         return True
+
+
+def _upgraded(store: ObjectStore) -> str | None:
+    """Say that a repository follows version 2 of the specification, if it does."""
+    if not store.exists(REPO_KEY):
+        return None
+    version = "version 2 of the Icechunk specification, not 1"
+    return f"the repository at {store.url()} follows {version}: open it with icechunk 2"
+
+
+def _check_spec_version(store: ObjectStore) -> None:
+    reason = _upgraded(store)
+    if reason is not None:
+        raise UnsupportedSpecVersion(reason)
 
 
 def _read(assets: AssetManager, store: ObjectStore) -> _RepositoryState:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from lake_core.errors import NotFound, PreconditionFailed, StoreUnavailable
 from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import reachable
-from lake_core.icechunk.asset_manager import SNAPSHOTS, AssetManager
 from lake_core.icechunk.errors import ConflictError, DamagedObject, MissingObject, RefNotFound
+from lake_core.icechunk.folders import SNAPSHOTS
 from lake_core.icechunk.identifier import encode_id
 from lake_core.icechunk.refs import MAIN, Ref, RefKind
 from lake_core.icechunk.snapshot_file import decode_snapshot, with_parent
@@ -17,6 +17,7 @@ from lake_core.icechunk.snapshot_file import decode_snapshot, with_parent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lake_core.icechunk.asset_manager import AssetManager
     from lake_core.store import ObjectStore
 
 _TRIES = 10

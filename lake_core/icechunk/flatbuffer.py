@@ -67,6 +67,11 @@ class Table:
         position = self.field(slot)
         return self.structure(slot, 1)[0] if position else 0
 
+    def uint16(self, slot: int) -> int:
+        """Return a number of 2 bytes; 0 by default."""
+        position = self.field(slot)
+        return _unpack(_U16, self.buffer, position) if position else 0
+
     def uint32(self, slot: int) -> int:
         """Return a number of 4 bytes; 0 by default."""
         position = self.field(slot)
@@ -117,6 +122,22 @@ class Table:
     def optional_string(self, slot: int) -> str | None:
         """Return a text, or None if it is absent."""
         return self.string(slot) if self.field(slot) else None
+
+    def optional_blob(self, slot: int) -> bytes | None:
+        """Return a vector of bytes, or None if it is absent."""
+        return self.blob(slot) if self.field(slot) else None
+
+    def texts(self, slot: int) -> list[str]:
+        """Return a required vector of texts."""
+        start, count = self.vector(slot, 4)
+        texts = []
+        for position in range(start, start + 4 * count, 4):
+            target = position + _unpack(_U32, self.buffer, position)
+            length = _unpack(_U32, self.buffer, target)
+            if target + 4 + length > len(self.buffer):
+                raise FlatbufferError("a text extends past the end of the file")
+            texts.append(self.buffer[target + 4 : target + 4 + length].decode())
+        return texts
 
     def array(self, slot: int, dtype: npt.DTypeLike, *, required: bool = True) -> npt.NDArray[Any]:
         """Return a vector of numbers or structs, not copied."""

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import reachable
-from lake_core.icechunk.asset_manager import MANIFESTS, SNAPSHOTS, TRANSACTIONS, AssetManager
-from lake_core.icechunk.chunk_file import CHUNKS
 from lake_core.icechunk.collection_mark import CollectionMark, read_mark, write_mark
+from lake_core.icechunk.folders import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from lake_core.icechunk.identifier import OBJECT_ID_LENGTH, encode_ids
 from lake_core.icechunk.object_ids import ObjectIds, decode_names, id_keys
 from lake_core.icechunk.read_limits import ReadLimits, batches
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from datetime import datetime
 
+    from lake_core.icechunk.asset_manager import AssetManager
     from lake_core.store import ObjectStore
 
 _LISTED = 10_000
@@ -66,7 +65,7 @@ def collect(assets: AssetManager, before: datetime, *, dry_run: bool, limits: Re
     tips: list[bytes] | None = None
     since: int | None = None
     # A ref that is created or moved in the meantime reaches other snapshots.
-    while tips != (latest := [tip.snapshot_id for tip in refs.list_refs(store)]):
+    while tips != (latest := [tip.snapshot_id for tip in assets.layout.list_refs()]):
         tips = latest
         for snapshot in reachable(assets, tips, read_ahead=limits.snapshots):
             snapshots.add(snapshot.snapshot_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lake_core.icechunk import refs
 from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.chunk_storage import ChunkStorageStats, chunk_storage_stats, native_chunk_bytes
 from lake_core.icechunk.commit import Commit
@@ -144,18 +143,18 @@ class RepositoryMaintenance:
             ConflictError: Another commit came first. The branch is as that commit left it; call this again.
         """
         notes = {**self._default_metadata, **(metadata or {}), METADATA_KEY: splitting_document(self._config.splitting)}
-        tip = refs.lookup(self._store, RefKind.BRANCH, branch)
+        tip = self._assets.layout.lookup(RefKind.BRANCH, branch)
         commit = Commit(self._assets, self._config, self._clock, message, notes, None, self._txn_retention)
-        snapshot_id = commit.rewrite(self._assets.snapshot(tip.snapshot_id))
-        if not refs.move_branch(self._store, tip, snapshot_id):
-            actual = encode_id(refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id)
+        snapshot = commit.rewrite(self._assets.snapshot(tip.snapshot_id))
+        if not self._assets.layout.publish(tip, snapshot):
+            actual = encode_id(self._assets.layout.lookup(RefKind.BRANCH, branch).snapshot_id)
             raise ConflictError(
                 f"the branch {branch} moved while its manifests were rewritten, so nothing was changed: "
                 "rewrite them again",
                 expected_parent=encode_id(tip.snapshot_id),
                 actual_parent=actual,
             )
-        return encode_id(snapshot_id)
+        return encode_id(snapshot.snapshot_id)
 
     def mergeable_manifests(self, branch: str) -> int:
         """Return the number of manifests of a branch that `rewrite_manifests` would save.
@@ -166,7 +165,7 @@ class RepositoryMaintenance:
             RefNotFound: There is no such branch.
             DamagedObject: The snapshot cannot be read.
         """
-        snapshot = self._assets.snapshot(refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id)
+        snapshot = self._assets.snapshot(self._assets.layout.lookup(RefKind.BRANCH, branch).snapshot_id)
         return count_mergeable(snapshot, self._config.splitting)
 
     def total_chunks_storage(

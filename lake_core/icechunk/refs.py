@@ -92,15 +92,12 @@ def lookup(store: ObjectStore, kind: RefKind, name: str) -> Ref:
         DamagedObject: Its object does not name a snapshot.
     """
     if not isinstance(name, str) or not name or "/" in name:
-        raise RefNotFound(f"the repository has no {kind.value} {str(name)[:80]!r}")
+        raise no_ref(kind, name)
     key = ref_key(kind, name)
     try:
         data = store.get(key)
     except NotFound:
-        raise RefNotFound(
-            f"the repository has no {kind.value} {name!r}: "
-            f"list_{kind.value}{'es' if kind is RefKind.BRANCH else 's'}() lists them"
-        ) from None
+        raise no_ref(kind, name) from None
     if kind is RefKind.TAG and store.exists(_tombstone_key(name)):
         raise RefNotFound(f"the tag {name!r} was deleted: call list_tags() for the existing tags")
     try:
@@ -108,6 +105,14 @@ def lookup(store: ObjectStore, kind: RefKind, name: str) -> Ref:
     except (ValueError, KeyError, TypeError, InvalidIdentifier, RecursionError):
         raise DamagedObject(key, "it does not name a snapshot") from None
     return Ref(kind, name, snapshot_id, data.etag)
+
+
+def no_ref(kind: RefKind, name: str) -> RefNotFound:
+    """Return the error for a branch or tag that there is not."""
+    return RefNotFound(
+        f"the repository has no {kind.value} {str(name)[:80]!r}: "
+        f"list_{kind.value}{'es' if kind is RefKind.BRANCH else 's'}() lists them"
+    )
 
 
 def create(store: ObjectStore, kind: RefKind, name: str, snapshot_id: bytes) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import ancestry
 from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.change_set import ChangeSet
@@ -20,6 +19,7 @@ from lake_core.icechunk.errors import (
 )
 from lake_core.icechunk.identifier import encode_id
 from lake_core.icechunk.rebase import rebase
+from lake_core.icechunk.refs import RefKind
 from lake_core.icechunk.session_state import SessionState
 from lake_core.icechunk.store import IcechunkStore
 from lake_core.txn import Txn, check_txn
@@ -99,7 +99,7 @@ class Session(SessionState):
         commit = self._commit(message, metadata, txn)
         rebases = 0
         while True:
-            tip = refs.lookup(self.assets.store, refs.RefKind.BRANCH, self._branch)
+            tip = self.assets.layout.lookup(RefKind.BRANCH, self._branch)
             published = self._published(tip.snapshot_id)
             if published is not None:
                 return self._finish(published, CommitResult(encode_id(published)))
@@ -107,10 +107,10 @@ class Session(SessionState):
             if recorded is not None:
                 return self._finish(tip.snapshot_id, recorded)
             if tip.snapshot_id == self._base_id:
-                snapshot_id = commit.write(self.change_set, self.snapshot)
-                self._unconfirmed.add(snapshot_id)
-                if refs.move_branch(self.assets.store, tip, snapshot_id):
-                    return self._finish(snapshot_id, CommitResult(encode_id(snapshot_id)))
+                snapshot = commit.write(self.change_set, self.snapshot)
+                self._unconfirmed.add(snapshot.snapshot_id)
+                if self.assets.layout.publish(tip, snapshot):
+                    return self._finish(snapshot.snapshot_id, CommitResult(encode_id(snapshot.snapshot_id)))
             elif rebase_with is None or rebases == rebase_tries:
                 raise self._conflict(tip.snapshot_id)
             else:
@@ -132,10 +132,10 @@ class Session(SessionState):
         self._check_merged()
         if not self.has_uncommitted_changes:
             raise NoChangesToCommit("the session has no changes: write something first, or do not flush")
-        snapshot_id = self._commit(message, metadata).write(self.change_set, self.snapshot)
-        self._finish(snapshot_id, CommitResult(encode_id(snapshot_id)))
+        snapshot = self._commit(message, metadata).write(self.change_set, self.snapshot)
+        self.assets.layout.publish_detached(snapshot)
         self._branch = None
-        return encode_id(snapshot_id)
+        return self._finish(snapshot.snapshot_id, CommitResult(encode_id(snapshot.snapshot_id)))
 
     def _commit(self, message: str, metadata: Mapping[str, Any] | None, txn: Txn | None = None) -> Commit:
         merged = {**self._default_metadata, **(metadata or {})}
@@ -194,7 +194,7 @@ class Session(SessionState):
         """
         self.check_writable()
         assert self._branch is not None
-        tip = refs.lookup(self.assets.store, refs.RefKind.BRANCH, self._branch)
+        tip = self.assets.layout.lookup(RefKind.BRANCH, self._branch)
         if tip.snapshot_id != self._base_id:
             for snapshot_id, changes in rebase(self.assets, self.change_set, self._base_id, tip.snapshot_id, solver):
                 self._base_id, self.change_set = snapshot_id, changes

@@ -11,6 +11,7 @@ from lake_core.clock import AwareClock, system_clock
 from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.change_set import ChangeSet, is_inside
 from lake_core.icechunk.chunk_file import read_chunk, write_chunk
+from lake_core.icechunk.chunk_grid import keeps_chunks
 from lake_core.icechunk.errors import (
     EmptyChunk,
     InvalidArrayMetadata,
@@ -195,14 +196,19 @@ class SessionState:
         elif before.user_data == document:
             return
         node = parse_node(path, document, new_node_id() if before is None else before.node_id)
+        if isinstance(node, ArrayNode) and node.chunk_runs is not None and self.assets.layout.spec_version == 1:
+            raise InvalidArrayMetadata(
+                f"the chunk grid of {path} is rectilinear, but this repository follows version 1 of the Icechunk "
+                "specification, which has regular grids only: upgrade it, or use chunks of one shape"
+            )
         if before is not None and type(before) is not type(node):
             self.delete_node(path)
             node = parse_node(path, document, new_node_id())
         elif isinstance(before, ArrayNode) and isinstance(node, ArrayNode):
-            if before.chunk_shape != node.chunk_shape and self._has_chunks(before):
+            if not _keeps_chunks(before, node) and self._has_chunks(before):
                 raise InvalidArrayMetadata(
-                    f"the array {path} has chunks of the shape {before.chunk_shape}: "
-                    f"delete it before one with chunks of {node.chunk_shape} takes its place"
+                    f"the array {path} has chunks of the shape {before.chunk_runs or before.chunk_shape}: "
+                    f"delete it before one with chunks of {node.chunk_runs or node.chunk_shape} takes its place"
                 )
             node = replace(node, manifests=before.manifests)
         self.change_set.set_node(node, before)
@@ -339,6 +345,12 @@ class SessionState:
 
     chunk_type_async = asynchronous(chunk_type)
     all_virtual_chunk_locations_async = asynchronous(all_virtual_chunk_locations)
+
+
+def _keeps_chunks(before: ArrayNode, after: ArrayNode) -> bool:
+    if before.chunk_runs is not None and after.chunk_runs is not None:
+        return keeps_chunks(before.chunk_runs, after.chunk_runs)
+    return (before.chunk_shape, before.chunk_runs) == (after.chunk_shape, after.chunk_runs)
 
 
 def _absolute(path: str) -> str:

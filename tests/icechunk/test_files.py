@@ -176,7 +176,7 @@ def test_a_file_that_ends_early_is_refused(length: int) -> None:
 
 def test_another_version_of_the_specification_is_refused_by_name() -> None:
     data = bytearray(example_files()[1])
-    data[36] = 2
+    data[36] = 3
     with pytest.raises(UnsupportedSpecVersion, match="snapshots/X"):
         decode_snapshot(bytes(data), "snapshots/X")
 
