@@ -45,7 +45,7 @@ from lake_core.icechunk.garbage_collection import GCSummary
 from lake_core.icechunk.repo_status import RepoAvailability, RepoStatus
 from lake_core.icechunk.repository import Repository, SpecVersion
 from lake_core.icechunk.session import ForkSession, Session
-from lake_core.icechunk.session_state import ChunkType
+from lake_core.icechunk.session_state import ChunkType, SessionMode
 from lake_core.icechunk.snapshot import ManifestFileInfo, SnapshotInfo
 from lake_core.icechunk.storage import (
     azure_storage,
@@ -56,6 +56,7 @@ from lake_core.icechunk.storage import (
 )
 from lake_core.icechunk.store import IcechunkStore
 from lake_core.icechunk.update import Update, UpdateType
+from lake_core.icechunk.upgrade import upgrade_icechunk_repository
 from lake_core.icechunk.virtual import VirtualChunkSpec
 
 __all__ = [
@@ -97,6 +98,7 @@ __all__ = [
     "Repository",
     "RepositoryConfig",
     "Session",
+    "SessionMode",
     "SnapshotInfo",
     "SpecVersion",
     "Update",
@@ -108,4 +110,5 @@ __all__ = [
     "http_store",
     "local_filesystem_store",
     "s3_store",
+    "upgrade_icechunk_repository",
 ]

@@ -19,6 +19,7 @@ from lake_core.icechunk.identifier import encode_id, new_object_id
 from lake_core.icechunk.manifest import ChunkReferences, references_from
 from lake_core.icechunk.manifest_update import ManifestUpdater
 from lake_core.icechunk.marker import RESERVED, Marker, marker_metadata, recorded_markers
+from lake_core.icechunk.moves import logged_moves, moved_nodes
 from lake_core.icechunk.snapshot import (
     ArrayNode,
     GroupNode,
@@ -119,6 +120,10 @@ class Commit:
 
         Raises InvalidHierarchy before anything is written.
         """
+        if changes.moves:
+            log = change_log(changes, parent) if log is None else log
+            parent = replace(parent, nodes=moved_nodes(changes.moves, parent.nodes))
+            changes = ChangeSet()
         check_hierarchy(changes, parent)
         return self._write(changes, parent, _Manifests(self.assets, self.config, changes, parent), log, markers, writes)
 
@@ -211,6 +216,7 @@ def change_log(changes: ChangeSet, parent: Snapshot) -> TransactionLog:
         updated_groups=_ids(updated, GroupNode),
         updated_arrays=_ids(updated, ArrayNode),
         updated_chunks=dict(_changed_chunks(changes, parent)),
+        moved_nodes=tuple(logged_moves(changes.moves, parent.nodes)),
     )
 
 

@@ -197,6 +197,7 @@ class ManifestPreloadConfig:
 
     max_total_refs: int | None = None
     preload_if: Any = None
+    max_arrays_to_scan: int | None = None
 
 
 @dataclass(slots=True)

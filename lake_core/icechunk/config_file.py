@@ -233,7 +233,9 @@ def _decode_manifest(value: dict[str, Any]) -> ManifestConfig:
         max_concurrent_manifest_fetches_during_commit=value.get("max_concurrent_manifest_fetches_during_commit"),
         preload=None
         if preload is None
-        else ManifestPreloadConfig(preload.get("max_total_refs"), preload.get("preload_if")),
+        else ManifestPreloadConfig(
+            preload.get("max_total_refs"), preload.get("preload_if"), preload.get("max_arrays_to_scan")
+        ),
         splitting=None
         if splitting is None
         else ManifestSplittingConfig(
@@ -254,7 +256,7 @@ def _encode_manifest(manifest: ManifestConfig, split_sizes: SplitSizes) -> dict[
     return {
         **({} if compression is None else {"virtual_chunk_location_compression": _fields(compression)}),
         **({} if fetches is None else {"max_concurrent_manifest_fetches_during_commit": fetches}),
-        "preload": None if manifest.preload is None else _fields(manifest.preload),
+        "preload": None if manifest.preload is None else _encode_preload(manifest.preload),
         "splitting": None
         if manifest.splitting is None
         else {
@@ -267,6 +269,13 @@ def _encode_manifest(manifest: ManifestConfig, split_sizes: SplitSizes) -> dict[
             ]
         },
     }
+
+
+def _encode_preload(preload: ManifestPreloadConfig) -> dict[str, Any]:
+    fields = _fields(preload)
+    if preload.max_arrays_to_scan is None:  # icechunk 1 does not know it
+        del fields["max_arrays_to_scan"]
+    return fields
 
 
 def _decode_condition(value: Any) -> ManifestSplitCondition:

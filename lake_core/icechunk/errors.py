@@ -98,7 +98,15 @@ class UnknownFeatureFlag(IcechunkError, ValueError):
 
 
 class InvalidMove(IcechunkError, ValueError):
-    """A node cannot be moved to the path, or the session is not one that moves nodes (or is one)."""
+    """A node cannot be moved to the path."""
+
+
+class WrongSessionMode(IcechunkError):
+    """The session is a writable one, which does not move nodes, or one that rearranges, which does nothing else."""
+
+
+class InvalidAmend(IcechunkError):
+    """The commit cannot be replaced: it is the first one, or the repository is in a lake."""
 
 
 class ReadOnlySession(IcechunkError, ValueError):

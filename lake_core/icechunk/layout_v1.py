@@ -61,8 +61,10 @@ class LayoutV1(RepositoryLayout):
         """Return whether the snapshot's object exists."""
         return self.store.exists(SNAPSHOTS + encode_id(snapshot_id))
 
-    def publish(self, branch: Ref, snapshot: Snapshot) -> bool:
+    def publish(self, branch: Ref, snapshot: Snapshot, *, amends: bool = False, rearranges: bool = False) -> bool:
         """Move a branch to a new snapshot."""
+        if amends or rearranges:
+            self.info()
         return self.move_branch(branch, snapshot.snapshot_id)
 
     def publish_detached(self, snapshot: Snapshot) -> None:

@@ -23,7 +23,7 @@ from lake_core.icechunk.errors import (
     RepositoryReadOnly,
     UpdateConflict,
 )
-from lake_core.icechunk.feature_flags import CREATE_TAG, DELETE_TAG, check_enabled
+from lake_core.icechunk.feature_flags import CREATE_TAG, DELETE_TAG, MOVE_NODE, check_enabled
 from lake_core.icechunk.identifier import encode_id
 from lake_core.icechunk.refs import MAIN, Ref, RefKind, check_new_name, no_ref
 from lake_core.icechunk.repo_info import REPO_KEY, ListedSnapshot, RepoInfo
@@ -35,6 +35,7 @@ from lake_core.icechunk.update import (
     BranchCreated,
     BranchDeleted,
     BranchReset,
+    CommitAmended,
     ConfigChanged,
     NewCommit,
     NewDetachedSnapshot,
@@ -219,15 +220,22 @@ class LayoutV2(RepositoryLayout):
         """Return whether the list has a snapshot."""
         return snapshot_id in self.info().snapshots
 
-    def publish(self, branch: Ref, snapshot: Snapshot) -> bool:
+    def publish(self, branch: Ref, snapshot: Snapshot, *, amends: bool = False, rearranges: bool = False) -> bool:
         """List a new snapshot, and move a branch to it."""
+        new_id = encode_id(snapshot.snapshot_id)
 
         def change(info: RepoInfo) -> tuple[RepoInfo, UpdateType] | None:
             if info.branches.get(branch.name) != branch.snapshot_id:
                 return None
-            listed = info.with_snapshot(listed_snapshot(snapshot, branch.snapshot_id))
+            if rearranges:
+                check_enabled(info, MOVE_NODE)
+            tip = info.snapshot(branch.snapshot_id)
+            parent, pruned = (tip.parent_id, tip.pruned_logs) if amends else (tip.snapshot_id, ())
+            listed = info.with_snapshot(listed_snapshot(snapshot, parent, pruned))
             moved = replace(listed, branches={**info.branches, branch.name: snapshot.snapshot_id})
-            return moved, NewCommit(branch.name, encode_id(snapshot.snapshot_id))
+            if amends:
+                return moved, CommitAmended(branch.name, encode_id(tip.snapshot_id), new_id)
+            return moved, NewCommit(branch.name, new_id)
 
         return self.update(change) is not None
 

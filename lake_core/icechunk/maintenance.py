@@ -9,12 +9,14 @@ from lake_core.icechunk.chunk_storage import ChunkStorageStats, chunk_storage_st
 from lake_core.icechunk.commit import Commit
 from lake_core.icechunk.errors import ConflictError
 from lake_core.icechunk.expiration import expire
+from lake_core.icechunk.expiration_v2 import Expiration
 from lake_core.icechunk.garbage_collection import GCSummary, collect
 from lake_core.icechunk.identifier import encode_id
 from lake_core.icechunk.manifest_rewrite import METADATA_KEY, count_mergeable, splitting_document
 from lake_core.icechunk.read_limits import ReadLimits
 from lake_core.icechunk.refs import RefKind
 from lake_core.icechunk.snapshot import check_zone, microseconds
+from lake_core.icechunk.update import ExpirationRan, UpdateType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from lake_core.clock import AwareClock
     from lake_core.icechunk.asset_manager import AssetManager
     from lake_core.icechunk.config import RepositoryConfig
+    from lake_core.icechunk.repo_info import RepoInfo
     from lake_core.store import ObjectStore
 
 
@@ -49,7 +52,8 @@ class RepositoryMaintenance:
         Their objects stay until `garbage_collect` deletes them.
 
         The oldest snapshot that is kept in a history gets the first snapshot of the repository as its parent. Its id
-        stays. A branch or tag keeps its tip at any age, unless it is deleted.
+        stays. A branch or tag keeps its tip at any age, unless it is deleted. In version 2, all histories are cut by
+        one update, and `diff` still tells all changes since the first snapshot.
 
         An open session on a snapshot that expires cannot be rebased any longer. A commit to a branch that is being
         deleted may be lost with it: do not delete expired branches that are still written to.
@@ -75,6 +79,9 @@ class RepositoryMaintenance:
             if not dry_run:
                 self._store.end_retention(time)
             return set()
+        if self._assets.layout.spec_version > 1:
+            expiration = Expiration(microseconds(time), delete_expired_branches, delete_expired_tags)
+            return self._expire_listed(expiration, dry_run=dry_run)
         released = expire(
             self._assets,
             microseconds(time),
@@ -82,6 +89,21 @@ class RepositoryMaintenance:
             delete_expired_tags=delete_expired_tags,
             dry_run=dry_run,
         )
+        return {encode_id(snapshot_id) for snapshot_id in released}
+
+    def _expire_listed(self, expiration: Expiration, *, dry_run: bool) -> set[str]:
+        """Expire the snapshots of a repository of version 2. Return their ids."""
+        layout = self._assets.layout
+        if dry_run:
+            return {encode_id(snapshot_id) for snapshot_id in expiration.released(layout.info())}
+        released: set[bytes] = set()
+
+        def change(info: RepoInfo) -> tuple[RepoInfo, UpdateType]:
+            released.clear()
+            released.update(expiration.released(info))
+            return expiration.apply(info), ExpirationRan()
+
+        layout.update(change)
         return {encode_id(snapshot_id) for snapshot_id in released}
 
     def garbage_collect(
@@ -115,6 +137,7 @@ class RepositoryMaintenance:
         Raises:
             DamagedObject: A branch, tag, snapshot or manifest cannot be read, so it is unknown which objects are
                 reached. Nothing was deleted.
+            RepositoryReadOnly: The status of the repository is read-only.
         """
         time = check_zone("delete_object_older_than", delete_object_older_than)
         limits = ReadLimits(max_snapshots_in_memory, max_compressed_manifest_mem_bytes, max_concurrent_manifest_fetches)

@@ -100,11 +100,15 @@ def lookup(store: ObjectStore, kind: RefKind, name: str) -> Ref:
         raise no_ref(kind, name) from None
     if kind is RefKind.TAG and store.exists(_tombstone_key(name)):
         raise RefNotFound(f"the tag {name!r} was deleted: call list_tags() for the existing tags")
+    return Ref(kind, name, decode_ref(data, key), data.etag)
+
+
+def decode_ref(data: bytes, key: str) -> bytes:
+    """Return the snapshot that the object of a branch or tag names. Raises DamagedObject."""
     try:
-        snapshot_id = decode_id(json.loads(data)["snapshot"])
+        return decode_id(json.loads(data)["snapshot"])
     except (ValueError, KeyError, TypeError, InvalidIdentifier, RecursionError):
         raise DamagedObject(key, "it does not name a snapshot") from None
-    return Ref(kind, name, snapshot_id, data.etag)
 
 
 def no_ref(kind: RefKind, name: str) -> RefNotFound:

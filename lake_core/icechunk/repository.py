@@ -18,6 +18,7 @@ from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.creation import create_objects, exists_to_open
 from lake_core.icechunk.diff import Diff, diff
 from lake_core.icechunk.errors import SnapshotNotFound
+from lake_core.icechunk.feature_flags import MOVE_NODE, check_enabled
 from lake_core.icechunk.layouts import check_repository, layout_of, spec_version_at
 from lake_core.icechunk.maintenance import RepositoryMaintenance
 from lake_core.icechunk.refs import RefKind
@@ -275,6 +276,10 @@ class Repository(RepositoryRefs, RepositoryState, RepositoryMaintenance):
         """Return the files of the repository."""
         return self._assets
 
+    def now(self) -> datetime:
+        """Return the time, by the clock of this handle."""
+        return self._clock()
+
     # Configuration
 
     @property
@@ -315,6 +320,19 @@ class Repository(RepositoryRefs, RepositoryState, RepositoryMaintenance):
             RepositoryReadOnly: The status of the repository is read-only.
         """
         return self._session(self._writable_tip(branch), branch, Session)
+
+    def rearrange_session(self, branch: str) -> Session:
+        """Open a session on the tip of a branch that moves nodes: `session.move(from_path, to_path)`.
+
+        Raises:
+            UnsupportedSpecVersion: The repository is of version 1.
+            FeatureDisabled: The repository does not allow moves.
+            RefNotFound, RepositoryReadOnly: As `writable_session` raises them.
+        """
+        check_enabled(self._assets.layout.info(), MOVE_NODE)
+        session = self.writable_session(branch)
+        session._rearranges = True
+        return session
 
     def readonly_session(
         self,
@@ -464,6 +482,7 @@ class Repository(RepositoryRefs, RepositoryState, RepositoryMaintenance):
     reopen_async = asynchronous(reopen)
     save_config_async = asynchronous(save_config)
     writable_session_async = asynchronous(writable_session)
+    rearrange_session_async = asynchronous(rearrange_session)
     readonly_session_async = asynchronous(readonly_session)
     lookup_snapshot_async = asynchronous(lookup_snapshot)
     inspect_snapshot_async = asynchronous(inspect_snapshot)

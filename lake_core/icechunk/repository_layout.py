@@ -70,8 +70,15 @@ class RepositoryLayout(ABC):
         """Return whether the repository has a snapshot."""
 
     @abstractmethod
-    def publish(self, branch: Ref, snapshot: Snapshot) -> bool:
-        """Move a branch to a new snapshot whose parent is its tip. Return False if it has moved in the meantime."""
+    def publish(self, branch: Ref, snapshot: Snapshot, *, amends: bool = False, rearranges: bool = False) -> bool:
+        """Move a branch to a new snapshot whose parent is its tip. Return False if it has moved in the meantime.
+
+        Args:
+            branch: The branch, with the tip that it must have.
+            snapshot: The new snapshot.
+            amends: Whether it takes the place of the tip: its parent is that of the tip.
+            rearranges: Whether it only moves nodes.
+        """
 
     @abstractmethod
     def publish_detached(self, snapshot: Snapshot) -> None:

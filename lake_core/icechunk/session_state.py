@@ -19,6 +19,7 @@ from lake_core.icechunk.errors import (
     NodeNotFound,
     ReadOnlySession,
     UnconfirmedCommit,
+    WrongSessionMode,
 )
 from lake_core.icechunk.hierarchy import check_path
 from lake_core.icechunk.identifier import encode_id, new_node_id
@@ -34,6 +35,7 @@ from lake_core.icechunk.manifest import (
     is_in,
     overlap,
 )
+from lake_core.icechunk.moves import checked_move, moved_node, moved_nodes
 from lake_core.icechunk.node_metadata import parse_node
 from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
 
@@ -46,6 +48,15 @@ if TYPE_CHECKING:
     from lake_core.icechunk.asset_manager import AssetManager
     from lake_core.icechunk.config import RepositoryConfig
     from lake_core.icechunk.virtual import VirtualChunks
+
+
+class SessionMode(Enum):
+    """What a session may change."""
+
+    readonly = 0
+    writable = 1
+    rearrange = 2
+    """Only the paths of nodes."""
 
 
 class ChunkType(Enum):
@@ -86,6 +97,7 @@ class SessionState:
         self._default_metadata = dict(default_metadata or {})
         self._txn_retention = txn_retention
         self._read_only = branch is None
+        self._rearranges = False
         self._forked = False
         self._unconfirmed: set[bytes] = set()
         """Snapshots that the branch may have been moved to: the store has not answered."""
@@ -110,6 +122,13 @@ class SessionState:
     def read_only(self) -> bool:
         """Return whether the session is read-only."""
         return self._read_only
+
+    @property
+    def mode(self) -> SessionMode:
+        """Return what the session may change."""
+        if self.read_only:
+            return SessionMode.readonly
+        return SessionMode.rearrange if self._rearranges else SessionMode.writable
 
     @property
     def snapshot_id(self) -> str:
@@ -151,6 +170,14 @@ class SessionState:
                 "answer: commit again before making other changes, or discard these"
             )
 
+    def check_editable(self) -> None:
+        """Raise what `check_writable` raises, and WrongSessionMode if the session only moves nodes."""
+        self.check_writable()
+        if self._rearranges:
+            raise WrongSessionMode(
+                "the session only moves nodes: write in another one, from Repository.writable_session(branch)"
+            )
+
     def check_not_read_only(self) -> None:
         """Raise ReadOnlySession if the session is read-only."""
         if self.read_only:
@@ -162,6 +189,8 @@ class SessionState:
 
     def node(self, path: str) -> Node | None:
         """Return the array or group at an absolute path, or None."""
+        if self.change_set.moves:
+            return moved_node(self.change_set.moves, self.snapshot.nodes, path)
         node = self.change_set.nodes.get(path)
         if node is None:
             node = self.snapshot.nodes.get(path)
@@ -179,6 +208,9 @@ class SessionState:
     def node_paths(self) -> Iterator[str]:
         """Yield the paths of all nodes."""
         nodes = self.snapshot.nodes
+        if self.change_set.moves:
+            yield from moved_nodes(self.change_set.moves, nodes)
+            return
         for path in nodes:
             if path not in self.change_set.nodes and (not self.change_set.deleted or self.node(path) is not None):
                 yield path
@@ -189,7 +221,7 @@ class SessionState:
 
         Raises InvalidArrayMetadata, ReadOnlySession; InvalidStoreKey for a path that no new node can have.
         """
-        self.check_writable()
+        self.check_editable()
         before = self.node(path)
         if before is None:
             check_path(path)
@@ -218,12 +250,36 @@ class SessionState:
 
     def delete_node(self, path: str) -> None:
         """Delete an array, or a group and all nodes below it. Do nothing if there is none."""
-        self.check_writable()
+        self.check_editable()
         prefix = "/" if path == "/" else path + "/"
         for other in [other for other in self.node_paths() if other == path or other.startswith(prefix)]:
             node = self.node(other)
             if node is not None:
                 self.change_set.delete_node(node, self.snapshot.nodes.get(other))
+
+    def move(self, from_path: str, to_path: str) -> None:
+        """Move an array, or a group with all nodes below it, to another path. No data is copied.
+
+        Raises:
+            WrongSessionMode: The session is not one of `Repository.rearrange_session`.
+            InvalidMove: There is no such node, another one is at the new path, or no group is above it. Or the node is
+                the root, or the new path is its own or below it.
+            InvalidStoreKey: No node can have the new path.
+        """
+        self.check_writable()
+        if not self._rearranges:
+            raise WrongSessionMode(
+                "a writable session does not move nodes: commit it, and move them in a session of "
+                "Repository.rearrange_session(branch)"
+            )
+        self.change_set.move(checked_move(_absolute(from_path), _absolute(to_path), self.node))
+
+    def get_node_id(self, path: str) -> str:
+        """Return the id of an array or group, which it keeps when it is moved. Raises NodeNotFound."""
+        node = self.node(_absolute(path))
+        if node is None:
+            raise NodeNotFound(f"the session has no array or group {path}")
+        return encode_id(node.node_id)
 
     # Chunks
 
@@ -251,7 +307,7 @@ class SessionState:
 
         Raises NodeNotFound, InvalidChunkIndex, EmptyChunk, ReadOnlySession.
         """
-        self.check_writable()
+        self.check_editable()
         self._check_index(path, index)
         if not len(data):
             raise EmptyChunk(
@@ -265,12 +321,12 @@ class SessionState:
 
         Raises NodeNotFound, InvalidChunkIndex, ReadOnlySession.
         """
-        self.check_writable()
+        self.check_editable()
         self.change_set.set_chunk(self._check_index(path, index).node_id, index, chunk)
 
     def set_references(self, path: str, references: ChunkReferences) -> None:
         """Set the references of many chunks of an array. Raises NodeNotFound, InvalidChunkIndex, ReadOnlySession."""
-        self.check_writable()
+        self.check_editable()
         array = self.array(path)
         outside = ~references.inside([(0, end) for end in array.grid])
         if outside.any():
@@ -294,7 +350,7 @@ class SessionState:
         The change is recorded even if the chunk was never written: its cells are set to the fill value, and another
         session may write it in the meantime.
         """
-        self.check_writable()
+        self.check_editable()
         node = self.node(path)
         if isinstance(node, ArrayNode) and is_inside(index, node.grid):
             self.change_set.set_chunk(node.node_id, index, None)
