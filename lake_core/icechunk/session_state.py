@@ -21,7 +21,7 @@ from lake_core.icechunk.errors import (
     UnconfirmedCommit,
     WrongSessionMode,
 )
-from lake_core.icechunk.hierarchy import check_path
+from lake_core.icechunk.hierarchy import check_path, checked_move
 from lake_core.icechunk.identifier import encode_id, new_node_id
 from lake_core.icechunk.manifest import (
     ChunkIndex,
@@ -35,7 +35,7 @@ from lake_core.icechunk.manifest import (
     is_in,
     overlap,
 )
-from lake_core.icechunk.moves import checked_move, moved_node, moved_nodes
+from lake_core.icechunk.moves import moved_node, moved_nodes
 from lake_core.icechunk.node_metadata import parse_node
 from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
 
