@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lake_core.dataset import DatasetConflict
-from lake_core.icechunk.ancestry import ancestry
+from lake_core.icechunk.ancestry import ancestry, parent_of
 from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.commit import Commit
 from lake_core.icechunk.conflict_detector import RebaseStep
@@ -61,7 +61,7 @@ class SnapshotApplication:
     def create(self, after: Snapshot) -> AppliedSnapshot:
         """Create a repository, unless the branch has one, with a first snapshot of the contents of `after`."""
         initial = self.assets.snapshot(INITIAL_SNAPSHOT)
-        if after.parent_id in (None, INITIAL_SNAPSHOT):
+        if parent_of(self.assets, after.snapshot_id) in (None, INITIAL_SNAPSHOT):
             created = difference(self.assets, initial, after)
             applied = AppliedSnapshot(after.snapshot_id, created, tuple(new_objects(created, initial, after)))
         else:

@@ -46,10 +46,12 @@ class AssetManager:
         clock: AwareClock = system_clock,
         layout: RepositoryLayout | None = None,
     ) -> None:
+        """Make them. `layout`: by default that of the store, whatever it is at each time."""
         self.store = store
         self.compression_level = compression_level
         self._clock = clock
         self._layout = layout
+        self._is_given = layout is not None
         self._start()
 
     def _start(self) -> None:
@@ -64,6 +66,7 @@ class AssetManager:
             "compression_level": self.compression_level,
             "_clock": self._clock,
             "_layout": self._layout,
+            "_is_given": self._is_given,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -75,7 +78,7 @@ class AssetManager:
     def layout(self) -> RepositoryLayout:
         """Return where the branches, tags and history are. It is looked up again until the repository is upgraded."""
         layout = self._layout
-        if layout is None or layout.spec_version == 1:
+        if layout is None or (layout.spec_version == 1 and not self._is_given):
             level, clock = self.compression_level, self._clock
             layout = self._layout = layout_of(self.store, compression_level=level, clock=clock)
         return layout

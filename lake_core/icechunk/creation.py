@@ -113,5 +113,12 @@ def _put_first(store: ObjectStore, key: str, data: bytes) -> None:
         store.put(key, data, if_absent=True)
     except AlreadyExists:
         existing = store.get(key)
-        if len(existing) < HEADER_LENGTH or spec_version_of(existing) != spec_version_of(data):
+        if len(existing) >= HEADER_LENGTH and spec_version_of(existing) == spec_version_of(data):
+            return
+        if not store.versioned:
             store.put(key, data)
+        elif spec_version_of(data) == 1:
+            # Other states of the lake share the object. Version 2 reads what version 1 has written.
+            raise UnsupportedSpecVersion(
+                f"the folder {store.url()} has held a repository of version 2: create it with spec_version=2"
+            ) from None

@@ -26,7 +26,7 @@ from lake_core.icechunk.errors import (
 from lake_core.icechunk.feature_flags import CREATE_TAG, DELETE_TAG, MOVE_NODE, check_enabled
 from lake_core.icechunk.identifier import encode_id
 from lake_core.icechunk.refs import MAIN, Ref, RefKind, check_new_name, no_ref
-from lake_core.icechunk.repo_info import REPO_KEY, ListedSnapshot, RepoInfo
+from lake_core.icechunk.repo_info import REPO_KEY, HistoryEntry, ListedSnapshot, RepoInfo
 from lake_core.icechunk.repo_info_file import decode_repo_info, encode_repo_info
 from lake_core.icechunk.repo_status import RepoAvailability
 from lake_core.icechunk.repository_layout import Change, RepositoryLayout
@@ -121,6 +121,8 @@ class LayoutV2(RepositoryLayout):
 
     def _discard(self, backups: Sequence[str]) -> None:
         """Delete backups that nothing names. One that stays is deleted by the next garbage collection."""
+        if not backups:
+            return
         try:
             self.store.delete([ops_log.OVERWRITTEN + backup for backup in backups])
         except StoreError:
@@ -251,7 +253,7 @@ class LayoutV2(RepositoryLayout):
 
         self.update(change)
 
-    def ancestry(self, assets: SnapshotSource, snapshot_id: bytes) -> Iterator[ListedSnapshot]:
+    def ancestry(self, assets: SnapshotSource, snapshot_id: bytes) -> Iterator[HistoryEntry]:
         """Yield the entries of a history."""
         return self.info().ancestry(snapshot_id)
 

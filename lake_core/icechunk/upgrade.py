@@ -85,6 +85,11 @@ def upgrade_icechunk_repository(repo: Repository, *, dry_run: bool, delete_unuse
     return repo.reopen()
 
 
+def upgraded_state(assets: AssetManager, store: ObjectStore, now: int) -> RepoInfo:
+    """Return what version 2 stores of a repository of version 1. `now`: microseconds since the epoch."""
+    return _Upgrade(assets, store, now).state()
+
+
 @dataclass(slots=True)
 class _Upgrade:
     assets: AssetManager
