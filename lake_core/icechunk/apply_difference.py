@@ -383,7 +383,7 @@ def _message(conflicts: list[Conflict], onto: str) -> str:
         chunks = conflict.conflicted_chunks or []
         more = " …" if len(chunks) > _SHOWN else ""
         where = f", chunks {', '.join(map(str, chunks[:_SHOWN]))}{more}" if chunks else ""
-        listed.append(f"{conflict.path}{where}: {conflict.conflict_type.value}")
+        listed.append(f"{conflict.path or 'the repository'}{where}: {conflict.conflict_type.value}")
     more = f"; and {len(conflicts) - _SHOWN} more" if len(conflicts) > _SHOWN else ""
     return f"{'; '.join(listed)}{more} (ours is what is brought in, theirs is {onto})"
 

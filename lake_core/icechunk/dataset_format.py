@@ -22,7 +22,7 @@ from lake_core.dataset import (
     ReadCheck,
     Sizes,
 )
-from lake_core.icechunk.ancestry import ancestry, reachable
+from lake_core.icechunk.ancestry import ancestry
 from lake_core.icechunk.apply_difference import (
     AppliedSnapshot,
     SnapshotApplication,
@@ -244,14 +244,16 @@ class IcechunkFormat(DatasetFormat):
         snapshot_ids: set[bytes] = set()
         manifests: dict[bytes, ManifestFileInfo] = {}
         tips = layout.list_refs() if layout.spec_version > 1 or not state.versioned else []
-        for tip in tips:
-            if tip.kind is RefKind.TAG or tip.name != MAIN:
-                for snapshot in reachable(assets, [tip.snapshot_id]):
-                    snapshot_ids.add(snapshot.snapshot_id)
-                    manifests.update(snapshot.manifest_files)
         main = layout.lookup(RefKind.BRANCH, MAIN).snapshot_id
         manifests.update(assets.snapshot(main).manifest_files)
         snapshot_ids.update(entry.snapshot_id for entry in ancestry(assets, main))
+        # The lake may have collected what only earlier snapshots of main need.
+        history = frozenset(snapshot_ids)
+        for tip in tips:
+            for entry in ancestry(assets, tip.snapshot_id):
+                if entry.snapshot_id == tip.snapshot_id or entry.snapshot_id not in history:
+                    snapshot_ids.add(entry.snapshot_id)
+                    manifests.update(assets.snapshot(entry.snapshot_id).manifest_files)
         logs = set(snapshot_ids)
         if layout.spec_version > 1:
             info = layout.info()
