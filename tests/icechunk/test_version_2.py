@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -28,6 +29,7 @@ from lake_core.icechunk import (
     SessionMode,
     UpdateType,
     VirtualChunkContainer,
+    VirtualChunkSpec,
     local_filesystem_store,
     upgrade_icechunk_repository,
 )
@@ -38,7 +40,10 @@ from lake_core.icechunk.errors import (
     FeatureDisabled,
     IcechunkError,
     InvalidAmend,
+    InvalidArrayMetadata,
+    InvalidChunkIndex,
     InvalidMove,
+    InvalidVirtualReference,
     MissingObject,
     NoChangesToCommit,
     RefAlreadyExists,
@@ -755,3 +760,78 @@ def test_a_repository_that_lost_its_state_says_so(tmp_path: Path) -> None:
     repository.storage.delete(["repo"])
     with pytest.raises(IcechunkError, match="repo"):
         repository.list_branches()
+
+
+# Virtual chunks by the name of their container
+
+
+def virtual_repository(folder: Path, version: int) -> Repository:
+    (folder / "data").mkdir()
+    (folder / "data" / "part.bin").write_bytes(np.arange(20, dtype="<i4").tobytes())
+    config = RepositoryConfig()
+    prefix = f"file://{folder}/data/"
+    config.set_virtual_chunk_container(VirtualChunkContainer(prefix, local_filesystem_store(str(folder)), "data"))
+    Repository.create(folder / "r", config=config, spec_version=version)
+    repository = Repository.open(folder / "r", authorize_virtual_chunk_access={prefix: None})
+    session = repository.writable_session("main")
+    zarr.create_array(session.store, name="v", shape=(20,), chunks=(10,), dtype="<i4", compressors=None)
+    session.commit("array")
+    return repository
+
+
+def test_a_location_may_name_its_container(tmp_path: Path) -> None:
+    repository = virtual_repository(tmp_path, 2)
+    session = repository.writable_session("main")
+    session.store.set_virtual_ref("v/c/0", "vcc://data/part.bin", offset=0, length=40)
+    spec = VirtualChunkSpec([1], "vcc://data/part.bin", 40, 40)
+    session.store.set_virtual_refs("v", [spec])
+    for wrong in ("vcc://other/part.bin", "vcc://data/", "vcc:///part.bin"):
+        with pytest.raises(InvalidVirtualReference):
+            session.store.set_virtual_ref("v/c/0", wrong, offset=0, length=40)
+    session.commit("virtual")
+    reader = repository.readonly_session("main")
+    assert np.asarray(zarr.open_array(reader.store, path="v", mode="r")[:]).tolist() == list(range(20))
+    assert session.reference(session.array("/v"), (0,)).location == "vcc://data/part.bin"  # type: ignore[union-attr]
+    assert reader.all_virtual_chunk_locations() == [f"file://{tmp_path}/data/part.bin"]
+
+
+def test_version_1_stores_no_names_of_containers(tmp_path: Path) -> None:
+    session = virtual_repository(tmp_path, 1).writable_session("main")
+    with pytest.raises(InvalidVirtualReference, match="upgrade"):
+        session.store.set_virtual_ref("v/c/0", "vcc://data/part.bin", offset=0, length=40)
+
+
+# Rectilinear grids
+
+
+def test_rectilinear_grids_are_stored_by_version_2_only() -> None:
+    repository, earlier = new_repository(), Repository.create(MemoryStore())
+    documents = []
+    for target in (repository, earlier):
+        session = target.writable_session("main")
+        zarr.create_array(session.store, name="a", shape=(10, 12), chunks=(5, 4), dtype="i4", compressors=None)
+        document = json.loads(session.array("/a").user_data)
+        session.discard_changes()
+        runs = {"kind": "inline", "chunk_shapes": [[1, 2, 7], [[5, 2], 2]]}
+        document["chunk_grid"] = {"name": "rectilinear", "configuration": runs}
+        documents.append(json.dumps(document).encode())
+        if target is earlier:
+            with pytest.raises(InvalidArrayMetadata, match="upgrade"):
+                session.set_metadata("/r", documents[1])
+            return
+        session.set_metadata("/r", documents[0])
+        assert session.array("/r").grid == (3, 3)
+        session.write_chunk("/r", (2, 2), b"x" * 56)
+        with pytest.raises(InvalidChunkIndex):
+            session.write_chunk("/r", (3, 0), b"x")
+        session.commit("rectilinear")
+        again = target.writable_session("main")
+        assert again.fetch(again.reference(again.array("/r"), (2, 2))) == b"x" * 56  # type: ignore[arg-type]
+        longer = json.loads(documents[0])
+        longer["chunk_grid"]["configuration"]["chunk_shapes"][0] = [1, 2, 7, 3]
+        longer["shape"] = [13, 12]
+        again.set_metadata("/r", json.dumps(longer).encode())
+        assert again.array("/r").grid == (4, 3)
+        longer["chunk_grid"]["configuration"]["chunk_shapes"][0] = [2, 1, 7, 3]
+        with pytest.raises(InvalidArrayMetadata, match="delete it before"):
+            again.set_metadata("/r", json.dumps(longer).encode())
