@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 import lake_core.icechunk as ours
+from lake_core import Lake
+from lake_core.lake.errors import Conflict
 from tests.icechunk.driver import Driver
 from tests.icechunk.icechunk2 import MISSING, Icechunk2, is_there
-from tests.icechunk.operations import OPERATIONS
+from tests.icechunk.operations import OPERATIONS, create_base, state
 
 pytestmark = [pytest.mark.interop, pytest.mark.skipif(not is_there(), reason=MISSING)]
 ROOT = "1CECHNKREP0F1RSTCMT0"
@@ -247,3 +249,56 @@ def test_icechunk_finds_all_commits_of_threads_that_raced(icechunk2: Any, tmp_pa
     history = [entry[0] for entry in icechunk2.describe(path)["history"]["main"]]
     assert set(ids) <= set(history)
     assert len(ids) == 20
+
+
+def test_a_lake_and_icechunk_write_one_repository_in_turns(icechunk2: Any, tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path)
+    path = str(tmp_path / "a" / "w")
+
+    def in_lake(operation: str) -> None:
+        with lake.session() as session:
+            OPERATIONS[operation](session.icechunk("a/w").session, operation, 5)
+
+    def published() -> dict[str, Any]:
+        return state(lake.icechunk("a/w").session)
+
+    with lake.session() as session:
+        create_base(session.create_icechunk("a/w", spec_version=2).session)
+    in_lake("write chunk 0 of /a")
+    assert icechunk2.state(path) == published()
+    icechunk2.commit(path, "write chunk 3 of /a", 7)
+    icechunk2.call(path, "create_tag", "x", icechunk2.call(path, "lookup_branch", "main"))
+    icechunk2.call(path, "set_metadata", {"owner": "icechunk"})
+    in_lake("attrs of /g")
+    assert icechunk2.state(path) == published()
+    assert published()["/a"]["values"] == [5, 1, 2, 7]
+    assert icechunk2.describe(path)["metadata"] == {"owner": "icechunk"}
+    icechunk2.move(path, [["/b", "/c"]])
+    lake.maintenance.adopt("a/w")
+    with lake.session() as session:
+        moving = session.icechunk("a/w").rearrange_session("main")
+        moving.move("/c", "/d")
+        moving.commit("moved")
+    newest, previous = [entry[0] for entry in icechunk2.describe(path)["history"]["main"]][:2]
+    assert icechunk2.diff(path, previous, newest)["moved"] == [["/c", "/d"]]
+    in_lake("write chunks 0 and 1 of /a")
+    assert Driver(ours).describe(path) == icechunk2.describe(path)
+    assert lake.maintenance.verify(full=True) == []
+    icechunk2.amend(path, "write chunk 3 of /a", 9)
+    with pytest.raises(Conflict, match="does not follow what the lake has published"):
+        in_lake("attrs of /")
+    assert published()["/a"]["values"] == [5, 5, 2, 7]
+
+
+def test_a_lake_adopts_an_upgrade_by_icechunk(icechunk2: Any, tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path)
+    path = str(tmp_path / "a" / "w")
+    with lake.session() as session:
+        create_base(session.create_icechunk("a/w").session)
+    icechunk2.upgrade(path)
+    icechunk2.commit(path, "write chunk 3 of /a", 7)
+    with lake.session() as session:
+        OPERATIONS["write chunk 0 of /a"](session.icechunk("a/w").session, "side", 5)
+    assert icechunk2.state(path) == state(lake.icechunk("a/w").session)
+    assert icechunk2.state(path)["/a"]["values"] == [5, 1, 2, 7]
+    assert lake.maintenance.verify(full=True) == []

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import zarr
 
+from lake_core.errors import StoreUnavailable
 from lake_core.icechunk import (
     BasicConflictSolver,
     ConflictDetector,
@@ -835,3 +836,53 @@ def test_rectilinear_grids_are_stored_by_version_2_only() -> None:
         longer["chunk_grid"]["configuration"]["chunk_shapes"][0] = [2, 1, 7, 3]
         with pytest.raises(InvalidArrayMetadata, match="delete it before"):
             again.set_metadata("/r", json.dumps(longer).encode())
+
+
+# Answers that are lost
+
+
+class LosesAnswers(MemoryStore):
+    """A store that does not answer some puts of `repo`, before or after they take effect."""
+
+    plan: list[str]
+
+    def _put(self, key: str, data: Any, if_absent: bool, if_match: str | None, unique: bool) -> Any:
+        outcome = self.plan.pop(0) if key == "repo" and getattr(self, "plan", None) else "answered"
+        if outcome == "lost before":
+            raise StoreUnavailable("no answer", key=key)
+        result = super()._put(key, data, if_absent, if_match, unique)
+        if outcome == "lost after":
+            raise StoreUnavailable("no answer", key=key)
+        return result
+
+
+def test_a_commit_whose_answer_is_lost_counts_once() -> None:
+    store = LosesAnswers()
+    repository = Repository.create(store, spec_version=2)
+    write(repository, 0)
+    session = repository.writable_session("main")
+    zarr.create_group(session.store, path="n")
+    store.plan = ["lost after"]
+    session.commit("once")
+    session = repository.writable_session("main")
+    zarr.create_group(session.store, path="m")
+    store.plan = ["lost before"]
+    with pytest.raises(StoreUnavailable):
+        session.commit("again")
+    session.commit("again")
+    assert [info.message for info in repository.ancestry(branch="main")][:3] == ["again", "once", "n0"]
+    assert kinds(repository) == ["NewCommit", "NewCommit", "NewCommit", "RepoInitialized"]
+
+
+def test_a_session_whose_commit_is_unconfirmed_finds_it_beneath_later_ones() -> None:
+    store = LosesAnswers()
+    repository = Repository.create(store, spec_version=2)
+    write(repository, 0)
+    session = repository.writable_session("main")
+    zarr.create_group(session.store, path="n")
+    store.plan = ["lost before"]
+    with pytest.raises(StoreUnavailable):
+        session.commit("first")
+    write(repository, 1)
+    session.commit("first", rebase_with=ConflictDetector())
+    assert [info.message for info in repository.ancestry(branch="main")][:3] == ["first", "n1", "n0"]
