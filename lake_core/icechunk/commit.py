@@ -127,10 +127,10 @@ class Commit:
         check_hierarchy(changes, parent)
         return self._write(changes, parent, _Manifests(self.assets, self.config, changes, parent), log, markers, writes)
 
-    def rewrite(self, parent: Snapshot) -> Snapshot:
+    def rewrite(self, parent: Snapshot, log: TransactionLog | None = None) -> Snapshot:
         """Write all manifests again, and everything else except the branch, as `write` does."""
         changes = ChangeSet()
-        return self._write(changes, parent, _RewrittenManifests(self.assets, self.config, changes, parent))
+        return self._write(changes, parent, _RewrittenManifests(self.assets, self.config, changes, parent), log)
 
     def _write(
         self,

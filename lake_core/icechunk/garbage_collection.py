@@ -92,7 +92,8 @@ def collect(assets: AssetManager, before: datetime, *, dry_run: bool, limits: Re
     if not dry_run:
         for listed in candidates.values():
             listed.delete(store)
-        store.delete(backups)
+        if backups:
+            store.delete(backups)
         write_mark(
             store, CollectionMark(max(microseconds(before), since or 0), frozenset(snapshots)), monotonic() - begin
         )

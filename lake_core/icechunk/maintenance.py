@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from lake_core.icechunk.amending import amended_log
 from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.chunk_storage import ChunkStorageStats, chunk_storage_stats, native_chunk_bytes
 from lake_core.icechunk.commit import Commit
@@ -147,7 +148,14 @@ class RepositoryMaintenance:
             return GCSummary()
         return collect(self._assets, time, dry_run=dry_run, limits=limits)
 
-    def rewrite_manifests(self, message: str, *, branch: str, metadata: Mapping[str, Any] | None = None) -> str:
+    def rewrite_manifests(
+        self,
+        message: str,
+        *,
+        branch: str,
+        metadata: Mapping[str, Any] | None = None,
+        commit_method: Literal["new_commit", "amend"] = "new_commit",
+    ) -> str:
         """Rewrite the manifests of all arrays by the current splitting rules, and commit them.
 
         Arrays that grew by many small commits have many small manifests, which become one for each split. Chunks do not
@@ -157,6 +165,7 @@ class RepositoryMaintenance:
             message: Says what the commit is for.
             branch: The branch to commit to.
             metadata: Values that JSON can hold. The rules of splitting are added as `splitting_config`.
+            commit_method: Whether the new snapshot follows the newest one, or, in version 2, takes its place.
 
         Returns:
             The id of the new snapshot.
@@ -164,12 +173,15 @@ class RepositoryMaintenance:
         Raises:
             RefNotFound: There is no such branch.
             ConflictError: Another commit came first. The branch is as that commit left it; call this again.
+            InvalidAmend, UnsupportedSpecVersion: The newest snapshot cannot be replaced.
         """
         notes = {**self._default_metadata, **(metadata or {}), METADATA_KEY: splitting_document(self._config.splitting)}
         tip = self._assets.layout.lookup(RefKind.BRANCH, branch)
         commit = Commit(self._assets, self._config, self._clock, message, notes, None, self._txn_retention)
-        snapshot = commit.rewrite(self._assets.snapshot(tip.snapshot_id))
-        if not self._assets.layout.publish(tip, snapshot):
+        amends = commit_method == "amend"
+        log = amended_log(self._assets, tip.snapshot_id) if amends else None
+        snapshot = commit.rewrite(self._assets.snapshot(tip.snapshot_id), log)
+        if not self._assets.layout.publish(tip, snapshot, amends=amends):
             actual = encode_id(self._assets.layout.lookup(RefKind.BRANCH, branch).snapshot_id)
             raise ConflictError(
                 f"the branch {branch} moved while its manifests were rewritten, so nothing was changed: "

@@ -186,8 +186,12 @@ class Repository(RepositoryRefs, RepositoryState, RepositoryMaintenance):
 
     @classmethod
     def open_or_create(cls, location: str | os.PathLike[str] | ObjectStore, **options: Any) -> Self:
-        """Open a repository, or create it if there is none. Takes the arguments of `create`."""
-        return cls.create(location, **{**options, "exist_ok": True})
+        """Open a repository, or create it if there is none. Takes the arguments of `create`.
+
+        `create_version` is another name of `spec_version`, as icechunk has it.
+        """
+        version = options.pop("create_version", None)
+        return cls.create(location, **{"spec_version": version, **options, "exist_ok": True})
 
     @staticmethod
     def exists(

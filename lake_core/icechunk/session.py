@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from lake_core.icechunk.amending import amended_log
 from lake_core.icechunk.ancestry import ancestry
 from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.change_set import ChangeSet
@@ -13,7 +14,6 @@ from lake_core.icechunk.diff import Diff, describe, merged
 from lake_core.icechunk.errors import (
     ConflictError,
     IcechunkError,
-    InvalidAmend,
     InvalidTransaction,
     NoChangesToCommit,
     UnmergeableFork,
@@ -146,19 +146,15 @@ class Session(SessionState):
         """
         self.check_not_read_only()
         self._check_merged()
-        layout = self.assets.layout
-        previous = layout.info().snapshot(self._base_id)
+        log = amended_log(self.assets, self._base_id)
         if not self.has_uncommitted_changes and not allow_empty:
             raise NoChangesToCommit("the session has no changes: write something first, or amend with allow_empty=True")
-        if previous.parent_id is None or self.assets.store.versioned:
-            why = "the repository is in a lake" if self.assets.store.versioned else "it is the first snapshot"
-            raise InvalidAmend(f"the commit {self.snapshot_id} cannot be replaced, because {why}: commit the changes")
-        log = self.assets.transaction_log(self._base_id)
         if log.moved_nodes and not self._rearranges:
             raise WrongSessionMode(
                 f"the commit {self.snapshot_id} moved nodes, so only moves can be added to it: commit the changes"
             )
         assert self._branch is not None
+        layout = self.assets.layout
         tip = layout.lookup(RefKind.BRANCH, self._branch)
         published = self._published(tip.snapshot_id)
         if published is not None:

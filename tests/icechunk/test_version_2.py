@@ -407,6 +407,18 @@ def test_a_flushed_snapshot_is_listed_until_it_is_collected() -> None:
         repository.lookup_snapshot(flushed)
 
 
+def test_rewritten_manifests_may_take_the_place_of_the_newest_commit() -> None:
+    repository = Repository.open_or_create(MemoryStore(), create_version=2)
+    base = with_arrays(repository)
+    session = repository.writable_session("main")
+    zarr.open_array(session.store, path="a")[0] = 7
+    session.commit("write")
+    tip = repository.rewrite_manifests("rewritten", branch="main", commit_method="amend")
+    assert [info.id for info in repository.ancestry(branch="main")] == [tip, base, ROOT]
+    assert repository.diff(from_snapshot_id=base, to_snapshot_id=tip).updated_chunks == {"/a": [[0]]}
+    assert state(repository.readonly_session("main"))["/a"]["values"] == [7, 1, 2, 3]
+
+
 # Moving
 
 
