@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Positions: TypeAlias = npt.NDArray[np.int64]
 """Positions in a buffer, in bytes from its start. 0 stands for absent, as no table or vector can be there."""
 
+_LARGEST_EXPANSION = 16
+"""How many bytes of text one byte of a buffer may stand for, as equal texts are stored once."""
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _I32 = struct.Struct("<i")
@@ -36,6 +38,12 @@ def damage_of(path: str) -> Iterator[None]:
         raise DamagedObject(path, str(error)) from None
     except UnicodeDecodeError:
         raise DamagedObject(path, "a text in it is not UTF-8") from None
+
+
+def check_total(size: int, buffer: bytes) -> None:
+    """Raise FlatbufferError if texts that share their bytes would take much more memory than their buffer."""
+    if size > _LARGEST_EXPANSION * len(buffer):
+        raise FlatbufferError(f"its texts stand for {size} bytes, more than a file of its size can hold")
 
 
 class Table:
@@ -131,11 +139,14 @@ class Table:
         """Return a required vector of texts."""
         start, count = self.vector(slot, 4)
         texts = []
+        total = 0
         for position in range(start, start + 4 * count, 4):
             target = position + _unpack(_U32, self.buffer, position)
             length = _unpack(_U32, self.buffer, target)
             if target + 4 + length > len(self.buffer):
                 raise FlatbufferError("a text extends past the end of the file")
+            total += length
+            check_total(total, self.buffer)
             texts.append(self.buffer[target + 4 : target + 4 + length].decode())
         return texts
 

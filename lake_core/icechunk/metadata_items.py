@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lake_core.icechunk.errors import DamagedObject
+from lake_core.icechunk.flatbuffer import check_total
 from lake_core.icechunk.flatbuffer_writer import FlatbufferWriter, table_layout
 from lake_core.icechunk.flexbuffer import FlexbufferError, decode_flexbuffer, encode_flexbuffer
 
@@ -45,8 +46,14 @@ class StoredMetadata(Mapping[str, Any]):
 
 def read_metadata(items: Tables, path: str) -> StoredMetadata:
     """Return metadata. Raises FlatbufferError; looking up values raises DamagedObject for the object at `path`."""
-    tables = (items[number] for number in range(len(items)))
-    return StoredMetadata({table.string(0): table.blob(1) for table in tables}, path)
+    stored: dict[str, bytes] = {}
+    total = 0
+    for number in range(len(items)):
+        name, value = items[number].string(0), items[number].blob(1)
+        total += len(name) + len(value)
+        check_total(total, items.buffer)
+        stored[name] = value
+    return StoredMetadata(stored, path)
 
 
 def write_metadata(writer: FlatbufferWriter, field: int, metadata: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from lake_core.icechunk.errors import UnsupportedSpecVersion
 from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL, FileType, decode_file, encode_file
-from lake_core.icechunk.flatbuffer import FlatbufferError, Table, Tables, damage_of
+from lake_core.icechunk.flatbuffer import FlatbufferError, Table, Tables, check_total, damage_of
 from lake_core.icechunk.flatbuffer_writer import FlatbufferWriter, TableLayout, table_layout
 from lake_core.icechunk.identifier import OBJECT_ID_LENGTH, decode_id, encode_id
 from lake_core.icechunk.metadata_items import read_metadata, write_metadata
@@ -102,6 +102,7 @@ def _flags(root: Table, slot: int) -> tuple[int, ...] | None:
 
 def _refs(tables: Tables, snapshots: _Snapshots) -> dict[str, bytes]:
     indexes = tables.numbers(_SNAPSHOT_INDEX, "<u4").tolist()
+    check_total(int(tables.vectors(_NAME, 1)[1].sum()), tables.buffer)
     refs = {}
     for number, index in enumerate(indexes):
         name = tables[number].string(_NAME)
@@ -134,6 +135,8 @@ class _Snapshots(Mapping[bytes, ListedSnapshot]):
         parents = tables.numbers(_PARENT, "<i4")
         if len(parents) and (parents.min() < _NO_PARENT or parents.max() >= len(parents)):
             raise FlatbufferError(f"a snapshot has a parent that is not one of the {len(parents)} in the list")
+        for slot, size in ((_MESSAGE, 1), (_PRUNED_LOGS, OBJECT_ID_LENGTH)):
+            check_total(size * int(tables.vectors(slot, size)[1].sum()), tables.buffer)
         self._parents = parents.tolist()
         self._decoded: dict[bytes, ListedSnapshot] = {}
 

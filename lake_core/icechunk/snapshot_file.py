@@ -18,7 +18,7 @@ from lake_core.icechunk.file_header import (
     is_foreign,
     spec_version_of,
 )
-from lake_core.icechunk.flatbuffer import FlatbufferError, Table, Tables, damage_of
+from lake_core.icechunk.flatbuffer import FlatbufferError, Table, Tables, check_total, damage_of
 from lake_core.icechunk.flatbuffer_writer import FlatbufferWriter, table_layout
 from lake_core.icechunk.identifier import NODE_ID_LENGTH, OBJECT_ID_LENGTH
 from lake_core.icechunk.metadata_items import read_metadata, write_metadata
@@ -120,6 +120,7 @@ class _Nodes(Mapping[str, Node]):
             with damage_of(self._file_path):
                 starts, lengths = self._tables.vectors(_PATH, 1, required=True)
                 buffer = self._tables.buffer
+                check_total(int(lengths.sum()), buffer)
                 paths = [
                     buffer[start : start + length].decode()
                     for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+import zstandard
 
 from lake_core.errors import StoreUnavailable
 from lake_core.icechunk import (
@@ -54,6 +55,8 @@ from lake_core.icechunk.errors import (
     UnsupportedSpecVersion,
     WrongSessionMode,
 )
+from lake_core.icechunk.file_header import FileType, encode_file
+from lake_core.icechunk.flatbuffer_writer import FlatbufferWriter
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id
 from lake_core.icechunk.repo_info_file import decode_repo_info, encode_repo_info
 from lake_core.store import LocalStore, MemoryStore, ObjectStore
@@ -723,8 +726,6 @@ def test_any_damage_of_repo_is_an_error_of_ours_and_no_endless_work() -> None:
     write(repository, 1)
     repository.create_tag("v1", repository.lookup_branch("main"))
     repository.set_metadata({"a": {"b": [1, 2.5, "text"]}})
-    import zstandard
-
     data = bytes(repository.storage.get("repo"))
     body = zstandard.ZstdDecompressor().decompress(data[39:], max_output_size=2**20)
     random = np.random.default_rng(7)
@@ -898,3 +899,21 @@ def test_a_session_whose_commit_is_unconfirmed_finds_it_beneath_later_ones() -> 
     write(repository, 1)
     session.commit("first", rebase_with=ConflictDetector())
     assert [info.message for info in repository.ancestry(branch="main")][:3] == ["first", "n1", "n0"]
+
+
+def test_texts_that_share_their_bytes_do_not_fill_the_memory() -> None:
+    repository = new_repository()
+    data = bytes(repository.storage.get("repo"))
+    body = zstandard.ZstdDecompressor().decompress(data[39:], max_output_size=2**20)
+    writer = FlatbufferWriter()
+    writer.buffer[:] = body
+    root = int.from_bytes(body[:4], "little")
+    vtable = root - int.from_bytes(body[root : root + 4], "little", signed=True)
+    deleted = root + int.from_bytes(body[vtable + 4 + 2 * 3 : vtable + 6 + 2 * 3], "little")
+    offsets = writer.offsets(deleted, 100_000)
+    for number in range(100_000):
+        writer.link(offsets + 4 * number)
+    writer.buffer += (2**20).to_bytes(4, "little") + b"x" * 2**20
+    file = encode_file(FileType.REPO_INFO, writer.finish(), spec_version=2)
+    with pytest.raises(DamagedObject, match="stand for"):
+        decode_repo_info(file)
