@@ -83,6 +83,11 @@ class AssetManager:
             layout = self._layout = layout_of(self.store, compression_level=level, clock=clock)
         return layout
 
+    @property
+    def _spec_version(self) -> int:
+        """Return the version of new files, as of the last look. Version 2 reads files of version 1, too."""
+        return (self._layout or self.layout).spec_version
+
     def snapshot(self, snapshot_id: bytes) -> Snapshot:
         """Return a snapshot. Raises MissingObject, DamagedObject, UnsupportedSpecVersion."""
         with self._lock:
@@ -194,19 +199,19 @@ class AssetManager:
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
         """Write a snapshot under its id."""
-        data = encode_snapshot(snapshot, self.compression_level, self.layout.spec_version)
+        data = encode_snapshot(snapshot, self.compression_level, self._spec_version)
         self._put(SNAPSHOTS, snapshot.snapshot_id, data)
 
     def write_manifest(self, arrays: Mapping[bytes, ChunkReferences]) -> ManifestFileInfo:
         """Write a new manifest that holds references of these arrays, given by their node ids."""
         manifest_id = new_object_id()
-        data = encode_manifest(manifest_id, arrays, self.compression_level, self.layout.spec_version)
+        data = encode_manifest(manifest_id, arrays, self.compression_level, self._spec_version)
         self._put(MANIFESTS, manifest_id, data)
         return ManifestFileInfo(manifest_id, len(data), sum(len(references) for references in arrays.values()))
 
     def write_transaction_log(self, snapshot_id: bytes, log: TransactionLog) -> None:
         """Write the transaction log of a snapshot."""
-        data = encode_transaction_log(log, snapshot_id, self.compression_level, self.layout.spec_version)
+        data = encode_transaction_log(log, snapshot_id, self.compression_level, self._spec_version)
         self._put(TRANSACTIONS, snapshot_id, data)
 
     def _put(self, folder: str, object_id: bytes, data: bytes | memoryview) -> None:

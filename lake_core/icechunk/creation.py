@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lake_core.errors import AlreadyExists
-from lake_core.icechunk import refs
 from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.config_file import CONFIG_KEY, encode_config, encode_config_v2
 from lake_core.icechunk.errors import RefAlreadyExists, RepositoryAlreadyExists, UnsupportedSpecVersion
 from lake_core.icechunk.file_header import HEADER_LENGTH, SPEC_VERSIONS, spec_version_of
 from lake_core.icechunk.folders import SNAPSHOTS, TRANSACTIONS
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id
+from lake_core.icechunk.layout_v1 import LayoutV1
 from lake_core.icechunk.layouts import spec_version_at
 from lake_core.icechunk.refs import MAIN, RefKind
 from lake_core.icechunk.repo_info import REPO_KEY, ListedSnapshot, RepoInfo
@@ -79,7 +79,7 @@ def create_objects(
             etag = None
             if config != RepositoryConfig():
                 etag = store.put(CONFIG_KEY, encode_config(config)).etag
-            refs.create(store, RefKind.BRANCH, MAIN, INITIAL_SNAPSHOT)
+            LayoutV1(store).create_ref(RefKind.BRANCH, MAIN, INITIAL_SNAPSHOT)
             return etag
         data = None if config == RepositoryConfig() else encode_config_v2(config)
         _put_first(store, _SNAPSHOT_KEY, encode_snapshot(snapshot, level, spec_version))

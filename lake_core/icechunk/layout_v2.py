@@ -16,7 +16,6 @@ from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.config_file import decode_config_v2, encode_config_v2
 from lake_core.icechunk.errors import (
     ConfigConflict,
-    InvalidRefName,
     RefAlreadyExists,
     RefNotFound,
     RepositoryNotFound,
@@ -25,7 +24,7 @@ from lake_core.icechunk.errors import (
 )
 from lake_core.icechunk.feature_flags import CREATE_TAG, DELETE_TAG, MOVE_NODE, check_enabled
 from lake_core.icechunk.identifier import encode_id
-from lake_core.icechunk.refs import MAIN, Ref, RefKind, check_new_name, no_ref
+from lake_core.icechunk.refs import MAIN, Ref, RefKind, check_new_name, no_main_deletion, no_ref
 from lake_core.icechunk.repo_info import REPO_KEY, HistoryEntry, ListedSnapshot, RepoInfo
 from lake_core.icechunk.repo_info_file import decode_repo_info, encode_repo_info
 from lake_core.icechunk.repo_status import RepoAvailability
@@ -194,10 +193,7 @@ class LayoutV2(RepositoryLayout):
     def delete_branch(self, name: str) -> None:
         """Delete a branch."""
         if name == MAIN:
-            raise InvalidRefName(
-                "the branch main cannot be deleted, because every repository has it: "
-                "use reset_branch to move it to another snapshot"
-            )
+            raise no_main_deletion()
 
         def change(info: RepoInfo) -> tuple[RepoInfo, UpdateType]:
             tip = _lookup(info, RefKind.BRANCH, name).snapshot_id

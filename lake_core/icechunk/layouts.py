@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lake_core.clock import AwareClock, system_clock
-from lake_core.icechunk import refs
 from lake_core.icechunk.errors import MissingObject, RefNotFound, RepositoryNotFound
 from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL
 from lake_core.icechunk.folders import SNAPSHOTS
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id
 from lake_core.icechunk.layout_v1 import LayoutV1
 from lake_core.icechunk.layout_v2 import LayoutV2
-from lake_core.icechunk.refs import MAIN, RefKind
+from lake_core.icechunk.refs import MAIN, RefKind, ref_key
 from lake_core.icechunk.repo_info import REPO_KEY
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def spec_version_at(store: ObjectStore) -> int | None:
     """Return the version that a repository follows, or None if there is none."""
     if store.exists(REPO_KEY):
         return 2
-    return 1 if store.exists(refs.ref_key(RefKind.BRANCH, MAIN)) else None
+    return 1 if store.exists(ref_key(RefKind.BRANCH, MAIN)) else None
 
 
 def check_repository(layout: RepositoryLayout) -> None:
@@ -49,7 +48,7 @@ def check_repository(layout: RepositoryLayout) -> None:
     later = any(meta.key != first for meta in store.list(SNAPSHOTS))
     # Checked again: another process may have created the repository and committed since.
     if later and not _has_branch(layout):
-        raise MissingObject(refs.ref_key(RefKind.BRANCH, MAIN), "there are snapshots, but no branch main")
+        raise MissingObject(ref_key(RefKind.BRANCH, MAIN), "there are snapshots, but no branch main")
     if not later:
         raise RepositoryNotFound(
             f"there is no Icechunk repository at {store.url()}: create one (Repository.create), or check the location"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lake_core.icechunk.errors import DamagedObject, NotInAncestry, SnapshotNotFound
+from lake_core.icechunk.errors import DamagedObject, SnapshotNotFound
 from lake_core.icechunk.identifier import encode_id
 from lake_core.icechunk.snapshot import timestamp
 
@@ -87,17 +87,6 @@ class RepoInfo:
             entry = self.snapshot(current)
             yield entry
             current = entry.parent_id
-
-    def between(self, older: bytes, newer: bytes) -> list[ListedSnapshot]:
-        """Return the snapshots after one up to another, oldest first. Raises NotInAncestry, DamagedObject."""
-        between: list[ListedSnapshot] = []
-        for entry in self.ancestry(newer):
-            if entry.snapshot_id == older:
-                return between[::-1]
-            between.append(entry)
-        raise NotInAncestry(
-            f"the snapshot {encode_id(older)} is not in the history of {encode_id(newer)}: pass the older one first"
-        )
 
     def reachable(self, tips: Sequence[bytes]) -> Iterator[ListedSnapshot]:
         """Yield the snapshots in the histories of several tips, each once."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import overload
 
 import numpy as np
@@ -23,18 +24,10 @@ from lake_core.icechunk.repo_status import RepoAvailability, RepoStatus
 from lake_core.icechunk.snapshot import timestamp
 from lake_core.icechunk.update import (
     UPDATE_TYPES,
-    BranchCreated,
-    BranchDeleted,
-    BranchReset,
-    CommitAmended,
     FeatureFlagChanged,
-    NewCommit,
-    NewDetachedSnapshot,
     RecordedUpdate,
     RepoMigrated,
     RepoStatusChanged,
-    TagCreated,
-    TagDeleted,
     UpdateType,
 )
 
@@ -45,6 +38,8 @@ _BEFORE_UPDATES, _CONFIG, _ENABLED_FLAGS, _DISABLED_FLAGS, _EXTRA = range(8, 13)
 _NAME, _SNAPSHOT_INDEX = range(2)  # slots of Ref
 _ID, _PARENT, _FLUSHED_AT, _MESSAGE, _SNAPSHOT_METADATA, _PRUNED_LOGS = range(6)  # slots of SnapshotInfo
 _KIND, _DETAILS, _UPDATED_AT, _BACKUP = range(4)  # slots of Update: the first two are of its union
+_TEXTS = ("name", "branch")
+"""The attributes of updates that are texts. Most others are ids of snapshots."""
 _NO_PARENT = -1
 
 # Offsets of fields in tables that are written.
@@ -53,12 +48,7 @@ _SNAPSHOT_LAYOUT = table_layout(44, (4, 16, 24, 32, 36, 40))
 _UNPRUNED_LAYOUT = table_layout(44, (4, 16, 24, 32, 36))
 _STATUS_LAYOUTS = table_layout(20, (4, 8)), table_layout(20, (4, 8, 16))
 _UPDATE_LAYOUTS = table_layout(24, (4, 16, 8)), table_layout(24, (4, 16, 8, 20))
-_EMPTY_LAYOUT = table_layout(4, ())
-_NAMED_LAYOUT = table_layout(8, (4,))
-_MOVED_REF_LAYOUT = table_layout(20, (4, 8))
-_AMENDED_LAYOUT = table_layout(32, (4, 8, 20))
-_NEW_COMMIT_LAYOUT = table_layout(20, (4, 8))
-_DETACHED_LAYOUT = table_layout(16, (4,))
+_STATUS_CHANGED_LAYOUT = table_layout(8, (4,))
 _FLAG_LAYOUT = table_layout(8, (4, 6, 7))
 _MIGRATED_LAYOUT = table_layout(8, (4, 5))
 
@@ -197,22 +187,17 @@ class _Updates(Sequence[RecordedUpdate]):
 
 
 def _details(kind: type[UpdateType], table: Table) -> UpdateType:
-    if issubclass(kind, TagCreated | BranchCreated):
-        return kind(table.string(0))
-    if issubclass(kind, TagDeleted | BranchDeleted | BranchReset | NewCommit):
-        return kind(table.string(0), encode_id(table.structure(1, OBJECT_ID_LENGTH)))
-    if issubclass(kind, CommitAmended):
-        previous, new = (encode_id(table.structure(slot, OBJECT_ID_LENGTH)) for slot in (1, 2))
-        return kind(table.string(0), previous, new)
-    if issubclass(kind, NewDetachedSnapshot):
-        return kind(encode_id(table.structure(0, OBJECT_ID_LENGTH)))
     if issubclass(kind, RepoMigrated):
         return kind(table.uint8(0), table.uint8(1))
     if issubclass(kind, FeatureFlagChanged):
         return kind(table.uint16(0), bool(table.uint8(1)) if table.uint8(2) else None)
     if issubclass(kind, RepoStatusChanged):
         return kind(_status(table.table(0)))
-    return kind()
+    values = (
+        table.string(slot) if each.name in _TEXTS else encode_id(table.structure(slot, OBJECT_ID_LENGTH))
+        for slot, each in enumerate(fields(kind))
+    )
+    return kind(*values)
 
 
 def encode_repo_info(info: RepoInfo, level: int = DEFAULT_COMPRESSION_LEVEL) -> bytes:
@@ -287,31 +272,25 @@ def _write_update(writer: FlatbufferWriter, update: RecordedUpdate) -> int:
 
 
 def _write_details(writer: FlatbufferWriter, kind: UpdateType) -> int:
-    if isinstance(kind, TagCreated | BranchCreated):
-        return _write_named(writer, _NAMED_LAYOUT, kind.name)
-    if isinstance(kind, TagDeleted | BranchDeleted | BranchReset):
-        return _write_named(writer, _MOVED_REF_LAYOUT, kind.name, kind.previous_snap_id)
-    if isinstance(kind, NewCommit):
-        return _write_named(writer, _NEW_COMMIT_LAYOUT, kind.branch, kind.new_snap_id)
-    if isinstance(kind, CommitAmended):
-        return _write_named(writer, _AMENDED_LAYOUT, kind.branch, kind.previous_snap_id, kind.new_snap_id)
-    if isinstance(kind, NewDetachedSnapshot):
-        return _write_fixed(writer, _DETACHED_LAYOUT, decode_id(kind.new_snap_id))
     if isinstance(kind, RepoMigrated):
         return _write_fixed(writer, _MIGRATED_LAYOUT, bytes((kind.from_version, kind.to_version)))
     if isinstance(kind, FeatureFlagChanged):
         is_set = kind.new_value is not None
         return _write_fixed(writer, _FLAG_LAYOUT, struct.pack("<HBB", kind.id, bool(kind.new_value), is_set))
-    table = writer.table(_NAMED_LAYOUT if isinstance(kind, RepoStatusChanged) else _EMPTY_LAYOUT)
     if isinstance(kind, RepoStatusChanged):
+        table = writer.table(_STATUS_CHANGED_LAYOUT)
         _write_status(writer, table + 4, kind.status)
-    return table
-
-
-def _write_named(writer: FlatbufferWriter, layout: TableLayout, name: str, *snapshot_ids: str) -> int:
-    table = writer.table(layout)
-    writer.put(table + 8, b"".join(map(decode_id, snapshot_ids)))
-    writer.blob(table + 4, name.encode())
+        return table
+    # Of the others, each has at most one text, which comes first, and then ids.
+    names = [each.name for each in fields(kind)]
+    texts = [getattr(kind, name) for name in names if name in _TEXTS]
+    ids = [decode_id(getattr(kind, name)) for name in names if name not in _TEXTS]
+    first = 4 + 4 * len(texts)
+    slots = [*range(4, first, 4), *range(first, first + OBJECT_ID_LENGTH * len(ids), OBJECT_ID_LENGTH)]
+    table = writer.table(table_layout(first + OBJECT_ID_LENGTH * len(ids), slots))
+    writer.put(table + first, b"".join(ids))
+    for text in texts:
+        writer.blob(table + 4, text.encode())
     return table
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lake_core.icechunk.amending import amended_log
@@ -103,7 +104,8 @@ class Session(SessionState):
         commit = self._commit(message, metadata, txn)
         rebases = 0
         while True:
-            tip = self.assets.layout.lookup(RefKind.BRANCH, self._branch)
+            layout = self.assets.layout
+            tip = layout.lookup(RefKind.BRANCH, self._branch)
             published = self._published(tip.snapshot_id)
             if published is not None:
                 return self._finish(published, CommitResult(encode_id(published)))
@@ -111,9 +113,12 @@ class Session(SessionState):
             if recorded is not None:
                 return self._finish(tip.snapshot_id, recorded)
             if tip.snapshot_id == self._base_id:
+                if rebases and layout.spec_version > 1:
+                    attempts = {"__icechunk": {"rebase_attempts": rebases}}
+                    commit = replace(commit, metadata={**commit.metadata, **attempts})
                 snapshot = commit.write(self.change_set, self.snapshot)
                 self._unconfirmed.add(snapshot.snapshot_id)
-                if self.assets.layout.publish(tip, snapshot, rearranges=self._rearranges):
+                if layout.publish(tip, snapshot, rearranges=self._rearranges):
                     return self._finish(snapshot.snapshot_id, CommitResult(encode_id(snapshot.snapshot_id)))
             elif rebase_with is None or rebases == rebase_tries:
                 raise self._conflict(tip.snapshot_id)

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed
-from lake_core.icechunk import refs
 from lake_core.icechunk.config_file import CONFIG_KEY, encode_config_v2
 from lake_core.icechunk.errors import IcechunkError, UnsupportedSpecVersion
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id
 from lake_core.icechunk.layout_v1 import LayoutV1
 from lake_core.icechunk.layout_v2 import listed_snapshot
-from lake_core.icechunk.refs import MAIN, Ref, RefKind, encode_ref, ref_key
+from lake_core.icechunk.refs import MAIN, Ref, RefKind, decode_ref, encode_ref, ref_key
 from lake_core.icechunk.repo_info import REPO_KEY, ListedSnapshot, RepoInfo
 from lake_core.icechunk.repo_info_file import encode_repo_info
 from lake_core.icechunk.repo_status import RepoStatus
@@ -137,7 +136,7 @@ class _Upgrade:
             name = meta.key.removeprefix("refs/tag.").removesuffix("/ref.json.deleted")
             if meta.key == ref_key(RefKind.TAG, name) + ".deleted":
                 try:
-                    deleted[name] = refs.decode_ref(self.store.get(ref_key(RefKind.TAG, name)), meta.key)
+                    deleted[name] = decode_ref(self.store.get(ref_key(RefKind.TAG, name)), meta.key)
                 except NotFound:
                     deleted[name] = INITIAL_SNAPSHOT
         return deleted

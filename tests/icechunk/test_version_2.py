@@ -331,7 +331,9 @@ def test_a_commit_that_is_late_conflicts() -> None:
     with pytest.raises(ConflictError):
         session.commit("late")
     session.commit("late", rebase_with=ConflictDetector())
-    assert [info.message for info in repository.ancestry(branch="main")][:2] == ["late", "n1"]
+    newest, previous = list(repository.ancestry(branch="main"))[:2]
+    assert (newest.message, previous.message) == ("late", "n1")
+    assert newest.metadata == {"__icechunk": {"rebase_attempts": 1}}
 
 
 # Amending
@@ -698,7 +700,7 @@ class LateWriter(MemoryStore):
 
 
 def test_a_commit_during_the_upgrade_is_not_lost() -> None:
-    from lake_core.icechunk import refs
+    from lake_core.icechunk.layout_v1 import LayoutV1
     from lake_core.icechunk.refs import RefKind, encode_ref, ref_key
 
     store = LateWriter()
@@ -708,7 +710,7 @@ def test_a_commit_during_the_upgrade_is_not_lost() -> None:
     snapshot = session._commit("late", None).write(session.change_set, session.snapshot)
 
     def late() -> None:
-        tip = refs.lookup(store, RefKind.BRANCH, "main")
+        tip = LayoutV1(store).lookup(RefKind.BRANCH, "main")
         store.put(ref_key(RefKind.BRANCH, "main"), encode_ref(snapshot.snapshot_id), if_match=tip.etag)
 
     store.late = late
