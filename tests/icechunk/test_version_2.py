@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import pickle
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -48,6 +49,7 @@ from lake_core.icechunk.errors import (
     InvalidVirtualReference,
     MissingObject,
     NoChangesToCommit,
+    NotInAncestry,
     RefAlreadyExists,
     RefNotFound,
     RepositoryReadOnly,
@@ -919,3 +921,42 @@ def test_texts_that_share_their_bytes_do_not_fill_the_memory() -> None:
     file = encode_file(FileType.REPO_INFO, writer.finish(), spec_version=2)
     with pytest.raises(DamagedObject, match="stand for"):
         decode_repo_info(file)
+
+
+def test_a_session_whose_base_has_expired_is_not_rebased() -> None:
+    repository, _, start = aged(MemoryStore(), 2)
+    session = repository.writable_session("main")
+    zarr.create_group(session.store, path="late")
+    write(repository, 7)
+    write(repository, 8)
+    repository.expire_snapshots(start + timedelta(hours=2, minutes=30))
+    with pytest.raises(NotInAncestry, match="new session"):
+        session.commit("late", rebase_with=ConflictDetector())
+    assert session.has_uncommitted_changes
+
+
+def test_a_session_on_the_first_snapshot_is_rebased_over_expired_ones() -> None:
+    repository, _, start = aged(MemoryStore(), 0)
+    late, refused = repository.writable_session("main"), repository.writable_session("main")
+    for session, path in ((late, "/other"), (refused, "/n0")):
+        session.set_metadata(path, b'{"zarr_format": 3, "node_type": "group"}')
+    for number in range(3):
+        write(repository, number)
+    repository.expire_snapshots(start + timedelta(days=900))
+    assert len(list(repository.ancestry(branch="main"))) == 2
+    late.commit("late", rebase_with=ConflictDetector())
+    with pytest.raises(RebaseFailedError, match="/n0"):
+        refused.commit("refused", rebase_with=ConflictDetector())
+
+
+def test_sessions_travel_to_other_processes() -> None:
+    repository = Repository.create(MemoryStore(), spec_version=2)
+    with_arrays(repository)
+    reader = pickle.loads(pickle.dumps(repository.readonly_session("main")))
+    assert state(reader)["/a"]["values"] == [0, 1, 2, 3]
+    session = repository.writable_session("main")
+    fork = pickle.loads(pickle.dumps(session.fork()))
+    zarr.open_array(fork.store, path="a")[0] = 4
+    session.merge(fork)
+    session.commit("by a worker")
+    assert state(repository.readonly_session("main"))["/a"]["values"] == [4, 1, 2, 3]
