@@ -11,7 +11,7 @@ from lake_core.icechunk.flatbuffer_writer import FlatbufferWriter, table_layout
 from lake_core.icechunk.flexbuffer import FlexbufferError, decode_flexbuffer, encode_flexbuffer
 
 if TYPE_CHECKING:
-    from lake_core.icechunk.flatbuffer import Tables
+    from lake_core.icechunk.flatbuffer import Table
 
 _ITEM_LAYOUT = table_layout(12, (4, 8))
 
@@ -44,14 +44,19 @@ class StoredMetadata(Mapping[str, Any]):
     __hash__ = None  # type: ignore[assignment]
 
 
-def read_metadata(items: Tables, path: str) -> StoredMetadata:
-    """Return metadata. Raises FlatbufferError; looking up values raises DamagedObject for the object at `path`."""
+def read_metadata(table: Table, slot: int, path: str) -> StoredMetadata:
+    """Return the metadata in a field of a table.
+
+    Raises FlatbufferError; looking up values raises DamagedObject for the object at `path`.
+    """
+    start, count = table.vector(slot, 4, required=False)
     stored: dict[str, bytes] = {}
     total = 0
-    for number in range(len(items)):
-        name, value = items[number].string(0), items[number].blob(1)
+    for number in range(count):
+        item = table.nth(start, number)
+        name, value = item.string(0), item.blob(1)
         total += len(name) + len(value)
-        check_total(total, items.buffer)
+        check_total(total, table.buffer)
         stored[name] = value
     return StoredMetadata(stored, path)
 

@@ -77,7 +77,7 @@ def decode_repo_info(data: bytes, path: str = REPO_KEY) -> RepoInfo:
             snapshots=snapshots,
             status=_status(root.table(_STATUS)),
             updates=_Updates(root.tables(_LATEST_UPDATES), path),
-            metadata=read_metadata(root.tables(_METADATA, required=False), path),
+            metadata=read_metadata(root, _METADATA, path),
             before_updates=root.optional_string(_BEFORE_UPDATES),
             config=root.optional_blob(_CONFIG),
             enabled_flags=_flags(root, _ENABLED_FLAGS),
@@ -147,7 +147,7 @@ class _Snapshots(Mapping[bytes, ListedSnapshot]):
             None if parent == _NO_PARENT else self.ids[parent],
             table.uint64(_FLUSHED_AT),
             table.string(_MESSAGE),
-            read_metadata(table.tables(_SNAPSHOT_METADATA, required=False), self._path),
+            read_metadata(table, _SNAPSHOT_METADATA, self._path),
             tuple(row.tobytes() for row in pruned),
         )
 

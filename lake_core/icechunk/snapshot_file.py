@@ -63,14 +63,14 @@ def decode_snapshot(data: bytes, path: str) -> Snapshot:
         start, count = root.vector(_MANIFEST_FILES, _FILE_INFO.itemsize)
         files = memoryview(body)[start : start + count * _FILE_INFO.itemsize]
         root.vector(_NODES, 4)
-        items = root.tables(_METADATA)
+        root.vector(_METADATA, 4)
         spec_version = spec_version_of(data)
         return Snapshot(
             snapshot_id=root.structure(_ID, OBJECT_ID_LENGTH),
             parent_id=root.optional_structure(_PARENT_ID, OBJECT_ID_LENGTH),
             flushed_at=root.uint64(_FLUSHED_AT),
             message=root.string(_MESSAGE),
-            metadata=_metadata(items) if spec_version == 1 else read_metadata(items, path),
+            metadata=_metadata(root.tables(_METADATA)) if spec_version == 1 else read_metadata(root, _METADATA, path),
             manifest_files={info[0]: ManifestFileInfo(*info) for info in _FILE_INFO_FIELDS.iter_unpack(files)}
             | _manifest_files_v2(root.tables(_MANIFEST_FILES_V2, required=False)),
             nodes=_Nodes(root, path, spec_version),
