@@ -60,10 +60,15 @@ stress: java ## run the long versions of races and sweeps
 histories: .venv ## run thousands of random histories on all cores: hours; ARGS="--seeds 6000:7000" runs new ones
 	@exec $(PY) -m pytest -n auto --dist worksteal -m histories $(ARGS)
 
-interop: java ## run delta-spark, zq (where Go is) and this on the same data; fetches them, and jars from Maven Central, into .venv-interop
+interop: java ## run delta-spark, icechunk 2 (where Python 3.12 is), zq (where Go is) and this on the same data; fetches them, and jars from Maven Central, into .venv-interop and .venv-icechunk2
 	@$(MAKE) .venv
 	@test -x .venv-interop/bin/python || $(PY) -m venv .venv-interop
 	@.venv-interop/bin/python -m pip install --quiet --disable-pip-version-check delta-spark==4.4.0 pyspark==4.2.0
+	@python=$$(for p in $(PYTHON) python3.14 python3.13 python3.12 "$$HOME"/.pyenv/versions/3.1[2-9]*/bin/python python3; do \
+	    $$p -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo $$p && break; done); \
+	if test -n "$$python"; then test -x .venv-icechunk2/bin/python || $$python -m venv .venv-icechunk2; \
+	    .venv-icechunk2/bin/python -m pip install --quiet --disable-pip-version-check icechunk==2.3.0 zarr==3.4.2; \
+	    else echo "Python 3.12 or newer is missing: the tests against icechunk 2 are skipped." >&2; fi
 	@if command -v go >/dev/null; then for version in 1.18.0 1.6.0; do mkdir -p .venv-interop/zed-$$version && (cd .venv-interop/zed-$$version && \
 	    printf 'module zed\n\nrequire github.com/brimdata/zed v%s\n' $$version >go.mod && \
 	    go build -mod=mod -o . github.com/brimdata/zed/cmd/zed github.com/brimdata/zed/cmd/zq) || exit 1; done; \

@@ -355,6 +355,13 @@ class DatasetFormat(ABC):
         """
         return False
 
+    def superseded_pointers(self, state: ObjectStore, folder: ObjectStore) -> Sequence[str]:
+        """List the POINTER keys of a state in whose place others stand in the dataset's folder.
+
+        Another client has upgraded the folder. The keys are removed from the lake when it adopts the folder.
+        """
+        return ()
+
     @abstractmethod
     def apply(
         self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext

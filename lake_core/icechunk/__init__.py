@@ -1,4 +1,4 @@
-"""Icechunk repositories, specification version 1, on any object store: `Repository`. Needs the extra `arrays`.
+"""Icechunk repositories, specification versions 1 and 2, on any object store: `Repository`. Needs the extra `arrays`.
 
 Modules: `repository` opens a `session` on a snapshot. `store` is the session as a Zarr store; `change_set` holds its
 changes. `commit` writes them as manifests, a snapshot and a transaction log, and `refs` moves the branch. If others
@@ -6,6 +6,10 @@ committed first, `rebase` applies the changes on top of their commits: `conflict
 `conflict_solver` and `append_solver` resolve some of them. `manifest_file`, `snapshot_file` and `transaction_log` read
 and write the files, with `file_header` and `flatbuffer`. `maintenance` has `expiration`, `garbage_collection` and
 `manifest_rewrite`.
+
+The versions differ in where branches, tags, history and configuration are: `repository_layout` is what both sides,
+`layout_v1` and `layout_v2`, can do, and `layouts` chooses one. Version 2 keeps all of it in one object: `repo_info` and
+`repo_info_file`, whose updates are listed in the `ops_log`.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from lake_core.icechunk.config import (
     ManifestSplitCondition,
     ManifestSplitDimCondition,
     ManifestSplittingConfig,
+    ManifestVirtualChunkLocationCompressionConfig,
     ObjectStoreConfig,
     RepositoryConfig,
     VirtualChunkContainer,
@@ -35,10 +40,12 @@ from lake_core.icechunk.conflict_solver import BasicConflictSolver, ConflictSolv
 from lake_core.icechunk.dataset_repository import DatasetRepository
 from lake_core.icechunk.diff import Diff
 from lake_core.icechunk.errors import ConflictError, IcechunkError, NoChangesToCommit, RebaseFailedError
+from lake_core.icechunk.feature_flags import FeatureFlag
 from lake_core.icechunk.garbage_collection import GCSummary
-from lake_core.icechunk.repository import Repository
+from lake_core.icechunk.repo_status import RepoAvailability, RepoStatus
+from lake_core.icechunk.repository import Repository, SpecVersion
 from lake_core.icechunk.session import ForkSession, Session
-from lake_core.icechunk.session_state import ChunkType
+from lake_core.icechunk.session_state import ChunkType, SessionMode
 from lake_core.icechunk.snapshot import ManifestFileInfo, SnapshotInfo
 from lake_core.icechunk.storage import (
     azure_storage,
@@ -48,6 +55,8 @@ from lake_core.icechunk.storage import (
     s3_storage,
 )
 from lake_core.icechunk.store import IcechunkStore
+from lake_core.icechunk.update import Update, UpdateType
+from lake_core.icechunk.upgrade import upgrade_icechunk_repository
 from lake_core.icechunk.virtual import VirtualChunkSpec
 
 __all__ = [
@@ -69,6 +78,7 @@ __all__ = [
     "ConflictType",
     "DatasetRepository",
     "Diff",
+    "FeatureFlag",
     "ForkSession",
     "GCSummary",
     "IcechunkError",
@@ -79,13 +89,20 @@ __all__ = [
     "ManifestSplitCondition",
     "ManifestSplitDimCondition",
     "ManifestSplittingConfig",
+    "ManifestVirtualChunkLocationCompressionConfig",
     "NoChangesToCommit",
     "ObjectStoreConfig",
     "RebaseFailedError",
+    "RepoAvailability",
+    "RepoStatus",
     "Repository",
     "RepositoryConfig",
     "Session",
+    "SessionMode",
     "SnapshotInfo",
+    "SpecVersion",
+    "Update",
+    "UpdateType",
     "VersionSelection",
     "VirtualChunkContainer",
     "VirtualChunkSpec",
@@ -93,4 +110,5 @@ __all__ = [
     "http_store",
     "local_filesystem_store",
     "s3_store",
+    "upgrade_icechunk_repository",
 ]

@@ -122,7 +122,7 @@ class AppendSolver:
 
     def _axis(self, node: Node) -> int | None:
         """Return the axis of the dimension in an array; None where it has none, or more than one."""
-        names = node.dimension_names if isinstance(node, ArrayNode) else None
+        names = node.dimension_names if isinstance(node, ArrayNode) and node.chunk_runs is None else None
         return names.index(self.dimension) if names is not None and names.count(self.dimension) == 1 else None
 
     def _check(self, appends: list[_Append], step: RebaseStep) -> None:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lake_core.dataset import DatasetConflict
-from lake_core.icechunk.ancestry import ancestry
-from lake_core.icechunk.asset_manager import MANIFESTS, SNAPSHOTS, TRANSACTIONS, AssetManager
+from lake_core.icechunk.ancestry import ancestry, parent_of
 from lake_core.icechunk.change_set import ChangeSet
-from lake_core.icechunk.chunk_file import CHUNKS
 from lake_core.icechunk.commit import Commit
 from lake_core.icechunk.conflict_detector import RebaseStep
 from lake_core.icechunk.difference import ChunkDifference, Difference, chunk_difference, difference
+from lake_core.icechunk.folders import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id, encode_ids
 from lake_core.icechunk.manifest import ReferenceKind, is_in
 from lake_core.icechunk.marker import Marker, live_markers, recorded_markers, version_of, writes_between
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lake_core.dataset import ApplyContext
+    from lake_core.icechunk.asset_manager import AssetManager
     from lake_core.icechunk.config import RepositoryConfig
     from lake_core.icechunk.conflict import Conflict
 
@@ -61,7 +61,7 @@ class SnapshotApplication:
     def create(self, after: Snapshot) -> AppliedSnapshot:
         """Create a repository, unless the branch has one, with a first snapshot of the contents of `after`."""
         initial = self.assets.snapshot(INITIAL_SNAPSHOT)
-        if after.parent_id in (None, INITIAL_SNAPSHOT):
+        if parent_of(self.assets, after.snapshot_id) in (None, INITIAL_SNAPSHOT):
             created = difference(self.assets, initial, after)
             applied = AppliedSnapshot(after.snapshot_id, created, tuple(new_objects(created, initial, after)))
         else:
@@ -157,9 +157,8 @@ class SnapshotApplication:
         )
         commit = Commit(self.assets, self.config, lambda: self.now, self.message, {})
         writes = writes_between(self.assets, ours.before, after) if markers else None
-        snapshot_id = commit.write(changes, prepared, log=ours.log(), markers=markers, writes=writes)
-        snapshot = self.assets.snapshot(snapshot_id)
-        return AppliedSnapshot(snapshot_id, ours, tuple(new_objects(ours, head, snapshot)))
+        snapshot = commit.write(changes, prepared, log=ours.log(), markers=markers, writes=writes)
+        return AppliedSnapshot(snapshot.snapshot_id, ours, tuple(new_objects(ours, head, snapshot)))
 
     # Markers
 
@@ -384,7 +383,7 @@ def _message(conflicts: list[Conflict], onto: str) -> str:
         chunks = conflict.conflicted_chunks or []
         more = " …" if len(chunks) > _SHOWN else ""
         where = f", chunks {', '.join(map(str, chunks[:_SHOWN]))}{more}" if chunks else ""
-        listed.append(f"{conflict.path}{where}: {conflict.conflict_type.value}")
+        listed.append(f"{conflict.path or 'the repository'}{where}: {conflict.conflict_type.value}")
     more = f"; and {len(conflicts) - _SHOWN} more" if len(conflicts) > _SHOWN else ""
     return f"{'; '.join(listed)}{more} (ours is what is brought in, theirs is {onto})"
 

@@ -22,6 +22,8 @@ from lake_core.icechunk.snapshot import ArrayNode, Node
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lake_core.icechunk.moves import Move
+
 
 @dataclass(slots=True)
 class ChangeSet:
@@ -45,6 +47,8 @@ class ChangeSet:
     """
     touched: bool = False
     """Whether there was any change, even if it was undone again."""
+    moves: list[Move] = field(default_factory=list)
+    """Moves of nodes, in their order. A session has either these or other changes."""
 
     def copy(self) -> ChangeSet:
         """Return a copy, which later changes of this one leave as it is."""
@@ -55,7 +59,13 @@ class ChangeSet:
             {node_id: list(parts) for node_id, parts in self.columns.items()},
             dict(self.bounds),
             self.touched,
+            list(self.moves),
         )
+
+    def move(self, move: Move) -> None:
+        """Move a node, and those below it."""
+        self.touched = True
+        self.moves.append(move)
 
     def set_node(self, node: Node, before: Node | None) -> None:
         """Replace the node at a path. The new node has the same id if it is the same node."""

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from lake_core.errors import NotFound
 from lake_core.icechunk.errors import DamagedObject, MissingObject
+from lake_core.icechunk.folders import CHUNKS
 from lake_core.icechunk.identifier import encode_id, new_object_id
 from lake_core.icechunk.manifest import ChunkReference, InlineChunk, NativeChunk
 
 if TYPE_CHECKING:
     from lake_core.icechunk.virtual import VirtualChunks
     from lake_core.store import ObjectStore
-
-CHUNKS = "chunks/"
 
 
 def read_chunk(

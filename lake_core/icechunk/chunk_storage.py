@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import reachable
 from lake_core.icechunk.read_limits import ReadLimits, batches
 
@@ -67,7 +66,7 @@ def native_chunk_bytes(assets: AssetManager, limits: ReadLimits) -> int:
 
 def _reachable_arrays(assets: AssetManager, limits: ReadLimits) -> Iterator[ArrayManifest]:
     """Yield the references of each array in each manifest that branches and tags reach."""
-    tips = [tip.snapshot_id for tip in refs.list_refs(assets.store)]
+    tips = [tip.snapshot_id for tip in assets.layout.list_refs()]
     sizes = {
         manifest_id: info.size_bytes
         for snapshot in reachable(assets, tips, read_ahead=limits.snapshots)

@@ -13,11 +13,13 @@ import msgpack
 
 from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.errors import IcechunkError
+from lake_core.icechunk.flexbuffer import encode_flexbuffer
 from lake_core.icechunk.hierarchy import check_hierarchy
 from lake_core.icechunk.identifier import encode_id, new_object_id
 from lake_core.icechunk.manifest import ChunkReferences, references_from
 from lake_core.icechunk.manifest_update import ManifestUpdater
 from lake_core.icechunk.marker import RESERVED, Marker, marker_metadata, recorded_markers
+from lake_core.icechunk.moves import logged_moves, moved_nodes
 from lake_core.icechunk.snapshot import (
     ArrayNode,
     GroupNode,
@@ -84,13 +86,8 @@ class Commit:
                 f"the metadata key {reserved!r} is reserved for the transaction identifiers of commits: "
                 "use another key, or pass txn=…"
             )
-        try:
-            # Other clients read MessagePack as JSON, and no commit of a branch whose metadata is not.
-            _check_json(dict(self.metadata))
-            for value in self.metadata.values():
-                msgpack.packb(value)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise IcechunkError(f"the metadata of a commit cannot be written as JSON: {error}") from None
+        # Other clients read the metadata as JSON, and no commit of a branch whose metadata is not.
+        check_json_metadata(self.metadata)
 
     def _now(self) -> int:
         return microseconds(self.clock())
@@ -111,8 +108,8 @@ class Commit:
         log: TransactionLog | None = None,
         markers: Mapping[str, Marker] | None = None,
         writes: int | None = 1,
-    ) -> bytes:
-        """Write everything except the branch. Return the id of the new snapshot, which nothing refers to yet.
+    ) -> Snapshot:
+        """Write everything except the branch. Return the new snapshot, which nothing refers to yet.
 
         Args:
             changes: The changes from the parent to the snapshot.
@@ -123,13 +120,17 @@ class Commit:
 
         Raises InvalidHierarchy before anything is written.
         """
+        if changes.moves:
+            log = change_log(changes, parent) if log is None else log
+            parent = replace(parent, nodes=moved_nodes(changes.moves, parent.nodes))
+            changes = ChangeSet()
         check_hierarchy(changes, parent)
         return self._write(changes, parent, _Manifests(self.assets, self.config, changes, parent), log, markers, writes)
 
-    def rewrite(self, parent: Snapshot) -> bytes:
+    def rewrite(self, parent: Snapshot, log: TransactionLog | None = None) -> Snapshot:
         """Write all manifests again, and everything else except the branch, as `write` does."""
         changes = ChangeSet()
-        return self._write(changes, parent, _RewrittenManifests(self.assets, self.config, changes, parent))
+        return self._write(changes, parent, _RewrittenManifests(self.assets, self.config, changes, parent), log)
 
     def _write(
         self,
@@ -139,7 +140,7 @@ class Commit:
         log: TransactionLog | None = None,
         markers: Mapping[str, Marker] | None = None,
         writes: int | None = 1,
-    ) -> bytes:
+    ) -> Snapshot:
         snapshot_id = new_object_id()
         # Readers treat a snapshot that is not later than its parent as damaged.
         flushed_at = max(self._now(), parent.flushed_at + 1)
@@ -158,7 +159,7 @@ class Commit:
         )
         self.assets.write_snapshot(snapshot)
         self.assets.write_transaction_log(snapshot_id, change_log(changes, parent) if log is None else log)
-        return snapshot_id
+        return snapshot
 
     def _markers(self, parent: Snapshot, snapshot_id: bytes, flushed_at: int) -> dict[str, Marker]:
         markers = recorded_markers(self.assets, parent, flushed_at, self.txn_retention)
@@ -173,6 +174,17 @@ class Commit:
         manifest = self.assets.manifest(manifest_id)
         count = sum(map(len, manifest.arrays()))
         return ManifestFileInfo(manifest_id, self.assets.store.head(path).size, count)
+
+
+def check_json_metadata(metadata: Mapping[str, Any]) -> None:
+    """Raise IcechunkError for metadata that JSON cannot hold."""
+    try:
+        _check_json(dict(metadata))
+        for value in metadata.values():
+            msgpack.packb(value)
+            encode_flexbuffer(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise IcechunkError(f"the metadata cannot be written as JSON: {error}") from None
 
 
 def _check_json(value: Any) -> None:
@@ -204,6 +216,7 @@ def change_log(changes: ChangeSet, parent: Snapshot) -> TransactionLog:
         updated_groups=_ids(updated, GroupNode),
         updated_arrays=_ids(updated, ArrayNode),
         updated_chunks=dict(_changed_chunks(changes, parent)),
+        moved_nodes=tuple(logged_moves(changes.moves, parent.nodes)),
     )
 
 

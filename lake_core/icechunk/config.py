@@ -10,6 +10,7 @@ from lake_core.icechunk.errors import InvalidConfig
 from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL
 
 DEFAULT_INLINE_THRESHOLD = 512
+DEFAULT_UPDATES_PER_OBJECT = 1000
 _LARGEST_INLINE_THRESHOLD = 2**16 - 1
 
 
@@ -196,6 +197,17 @@ class ManifestPreloadConfig:
 
     max_total_refs: int | None = None
     preload_if: Any = None
+    max_arrays_to_scan: int | None = None
+
+
+@dataclass(slots=True)
+class ManifestVirtualChunkLocationCompressionConfig:
+    """The compression of the locations in manifests, by other clients. This one reads such manifests."""
+
+    min_num_chunks: int | None = None
+    dictionary_max_training_samples: int | None = None
+    dictionary_max_size_bytes: int | None = None
+    compression_level: int | None = None
 
 
 @dataclass(slots=True)
@@ -204,6 +216,9 @@ class ManifestConfig:
 
     preload: ManifestPreloadConfig | None = None
     splitting: ManifestSplittingConfig | None = None
+    virtual_chunk_location_compression: ManifestVirtualChunkLocationCompressionConfig | None = None
+    max_concurrent_manifest_fetches_during_commit: int | None = None
+    """Stored for other clients."""
 
 
 @dataclass(slots=True)
@@ -221,8 +236,14 @@ class RepositoryConfig:
     virtual_chunk_containers: dict[str, VirtualChunkContainer] | None = None
     """By URL prefix."""
     manifest: ManifestConfig | None = None
+    max_concurrent_decodes: int | None = None
+    """Stored for other clients, as are the two below."""
+    repo_update_retries: Any = None
+    previous_file: str | None = None
+    num_updates_per_repo_info_file: int | None = None
+    """Up to how many entries of the operations log one object of version 2 holds. Default 1000."""
     unknown: dict[str, Any] = field(default_factory=dict, repr=False)
-    """Unknown keys of `config.yaml`, which later clients wrote. They are written back."""
+    """Unknown keys, which later clients wrote. They are written back."""
 
     @staticmethod
     def default() -> RepositoryConfig:
@@ -263,6 +284,12 @@ class RepositoryConfig:
         return DEFAULT_COMPRESSION_LEVEL if level is None else level
 
     @property
+    def updates_per_object(self) -> int:
+        """Return up to how many entries of the operations log one object holds."""
+        number = self.num_updates_per_repo_info_file
+        return DEFAULT_UPDATES_PER_OBJECT if number is None else number
+
+    @property
     def splitting(self) -> SplitSizes:
         """Return the rules by which manifests are split; none by default."""
         splitting = None if self.manifest is None else self.manifest.splitting
@@ -280,6 +307,9 @@ class RepositoryConfig:
                 f"inline_chunk_threshold_bytes must be a whole number of at most {_LARGEST_INLINE_THRESHOLD}, "
                 f"not {threshold!r}"
             )
+        updates = self.updates_per_object
+        if not isinstance(updates, int) or isinstance(updates, bool) or updates < 1:
+            raise InvalidConfig(f"num_updates_per_repo_info_file must be a whole number of at least 1, not {updates!r}")
         level = self.compression_level
         if not isinstance(level, int) or isinstance(level, bool) or not -7 <= level <= 22:
             raise InvalidConfig(f"the level of zstd must be a whole number of at most 22, not {level!r}")
@@ -308,5 +338,5 @@ def _merged(config: Any, other: Any) -> Any:
     return other
 
 
-_PARTS = (RepositoryConfig, CompressionConfig, ManifestConfig)
+_PARTS = (RepositoryConfig, CompressionConfig, ManifestConfig, ManifestVirtualChunkLocationCompressionConfig)
 """The types that are merged field by field."""

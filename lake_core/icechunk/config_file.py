@@ -1,4 +1,4 @@
-"""`config.yaml`, the file with the configuration of a repository."""
+"""The configuration of a repository: the file `config.yaml` of version 1, and a FlexBuffer of version 2."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ from lake_core.icechunk.config import (
     ManifestSplitCondition,
     ManifestSplitDimCondition,
     ManifestSplittingConfig,
+    ManifestVirtualChunkLocationCompressionConfig,
     ObjectStoreConfig,
     RepositoryConfig,
     SplitSizes,
     VirtualChunkContainer,
 )
 from lake_core.icechunk.errors import DamagedObject, InvalidConfig
+from lake_core.icechunk.flexbuffer import decode_flexbuffer, encode_flexbuffer
 
 CONFIG_KEY = "config.yaml"
 _LARGEST_CONFIG = 2**20
 """The largest configuration that is read, in bytes."""
+_NEW_NAMES = ("max_concurrent_decodes", "repo_update_retries", "previous_file", "num_updates_per_repo_info_file")
+"""Settings that icechunk 1 does not know."""
 _PLAIN = ""
 """The style of a scalar without quotes."""
 
@@ -92,10 +96,71 @@ def decode_config(data: bytes) -> RepositoryConfig:
 
 def encode_config(config: RepositoryConfig) -> bytes:
     """Return a configuration as the bytes of `config.yaml`. Raises InvalidConfig."""
+    document = _encode_document(config)
+    for name in _NEW_NAMES:
+        if document[name] is None:
+            del document[name]
+    text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6)
+    return text.encode()
+
+
+def decode_config_v2(data: bytes, path: str) -> RepositoryConfig:
+    """Return the configuration in a FlexBuffer of the object at `path`. Raises DamagedObject."""
+    try:
+        config = _decode_document(_with_tags(decode_flexbuffer(data) or {}))
+        config.check()
+    except (InvalidConfig, TypeError, ValueError, AttributeError, KeyError) as error:
+        raise DamagedObject(path, f"its configuration is not valid ({error})") from None
+    return config
+
+
+def encode_config_v2(config: RepositoryConfig) -> bytes:
+    """Return a configuration as a FlexBuffer. Raises InvalidConfig."""
+    try:
+        return encode_flexbuffer(_without_tags(_encode_document(config)))
+    except ValueError as error:
+        raise InvalidConfig(f"the configuration cannot be stored: {error}") from None
+
+
+def _without_tags(value: Any) -> Any:
+    """Return a value in which maps of one key stand for tags."""
+    if isinstance(value, Tagged):
+        return {value.tag: _without_tags(value.value)}
+    if isinstance(value, dict):
+        return {name: _without_tags(each) for name, each in value.items()}
+    return [_without_tags(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _with_tags(document: Any) -> dict[str, Any]:
+    """Return a document with tags where version 2 has maps of one key."""
+    values = dict(document)
+    containers = values.get("virtual_chunk_containers")
+    if containers is not None:
+        values["virtual_chunk_containers"] = {
+            prefix: {**container, "store": _tagged(container["store"])} for prefix, container in containers.items()
+        }
+    splitting = (values.get("manifest") or {}).get("splitting")
+    if splitting is not None:
+        rules = [
+            [_tagged(rule), [{**size, "condition": _tagged(size["condition"])} for size in sizes]]
+            for rule, sizes in splitting.get("split_sizes") or ()
+        ]
+        values["manifest"] = {**values["manifest"], "splitting": {**splitting, "split_sizes": rules}}
+    return values
+
+
+def _tagged(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((tag, argument),) = value.items()
+    return Tagged(tag, [_tagged(each) for each in argument] if isinstance(argument, list) else argument)
+
+
+def _encode_document(config: RepositoryConfig) -> dict[str, Any]:
     config.check()
     containers = config.virtual_chunk_containers
     manifest = config.manifest
-    document = {
+    return {
         "inline_chunk_threshold_bytes": config.inline_chunk_threshold_bytes,
         "get_partial_values_concurrency": config.get_partial_values_concurrency,
         "compression": None if config.compression is None else _fields(config.compression),
@@ -106,13 +171,12 @@ def encode_config(config: RepositoryConfig) -> bytes:
         if containers is None
         else {prefix: _encode_container(container) for prefix, container in containers.items()},
         "manifest": None if manifest is None else _encode_manifest(manifest, config.splitting),
+        **{name: getattr(config, name) for name in _NEW_NAMES},
         **config.unknown,
     }
-    text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6)
-    return text.encode()
 
 
-def _fields(options: CompressionConfig | ManifestPreloadConfig) -> dict[str, Any]:
+def _fields(options: Any) -> dict[str, Any]:
     return {name: getattr(options, name) for name in options.__slots__}
 
 
@@ -127,6 +191,7 @@ def _decode_document(document: dict[str, Any]) -> RepositoryConfig:
                 "max_concurrent_requests",
                 "caching",
                 "storage",
+                *_NEW_NAMES,
             )
         }
     )
@@ -160,10 +225,17 @@ def _encode_container(container: VirtualChunkContainer) -> dict[str, Any]:
 
 def _decode_manifest(value: dict[str, Any]) -> ManifestConfig:
     preload, splitting = value.get("preload"), value.get("splitting")
+    compression = value.get("virtual_chunk_location_compression")
     return ManifestConfig(
+        virtual_chunk_location_compression=None
+        if compression is None
+        else ManifestVirtualChunkLocationCompressionConfig(**compression),
+        max_concurrent_manifest_fetches_during_commit=value.get("max_concurrent_manifest_fetches_during_commit"),
         preload=None
         if preload is None
-        else ManifestPreloadConfig(preload.get("max_total_refs"), preload.get("preload_if")),
+        else ManifestPreloadConfig(
+            preload.get("max_total_refs"), preload.get("preload_if"), preload.get("max_arrays_to_scan")
+        ),
         splitting=None
         if splitting is None
         else ManifestSplittingConfig(
@@ -179,8 +251,12 @@ def _decode_manifest(value: dict[str, Any]) -> ManifestConfig:
 
 
 def _encode_manifest(manifest: ManifestConfig, split_sizes: SplitSizes) -> dict[str, Any]:
+    compression = manifest.virtual_chunk_location_compression
+    fetches = manifest.max_concurrent_manifest_fetches_during_commit
     return {
-        "preload": None if manifest.preload is None else _fields(manifest.preload),
+        **({} if compression is None else {"virtual_chunk_location_compression": _fields(compression)}),
+        **({} if fetches is None else {"max_concurrent_manifest_fetches_during_commit": fetches}),
+        "preload": None if manifest.preload is None else _encode_preload(manifest.preload),
         "splitting": None
         if manifest.splitting is None
         else {
@@ -193,6 +269,13 @@ def _encode_manifest(manifest: ManifestConfig, split_sizes: SplitSizes) -> dict[
             ]
         },
     }
+
+
+def _encode_preload(preload: ManifestPreloadConfig) -> dict[str, Any]:
+    fields = _fields(preload)
+    if preload.max_arrays_to_scan is None:  # icechunk 1 does not know it
+        del fields["max_arrays_to_scan"]
+    return fields
 
 
 def _decode_condition(value: Any) -> ManifestSplitCondition:

@@ -24,6 +24,7 @@ class ConflictType(Enum):
     ChunksUpdatedInUpdatedArray = "ours wrote chunks of an array whose metadata theirs changed"
     DeleteOfUpdatedArray = "ours deleted an array that theirs changed"
     DeleteOfUpdatedGroup = "ours deleted a group that theirs changed"
+    MoveOperationCannotBeRebased = "theirs moved nodes, over which no changes can be rebased"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from lake_core.icechunk.conflict import Conflict, ConflictType
 from lake_core.icechunk.errors import RebaseFailedError
 from lake_core.icechunk.identifier import encode_id
 from lake_core.icechunk.manifest import is_in
-from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot, parent_path
+from lake_core.icechunk.moves import moved_path, original_path
+from lake_core.icechunk.snapshot import ArrayNode, GroupNode, Node, Snapshot, parent_path
 from lake_core.icechunk.transaction_log import TransactionLog
 
 if TYPE_CHECKING:
@@ -48,9 +49,32 @@ class RebaseStep:
 
     def conflicts(self) -> list[Conflict]:
         """Return all conflicts, sorted by type and path."""
+        if self.log.moved_nodes:
+            return [Conflict(ConflictType.MoveOperationCannotBeRebased, "")]
+        if self.changes.moves:
+            return sorted(dict.fromkeys(self._of_moves()), key=lambda conflict: conflict.path)
         ours = change_log(self.changes, self.base)
         conflicts = [*self._by_node(ours), *self._of_chunks(ours), *self._of_deletes(), *self._by_path()]
         return sorted(dict.fromkeys(conflicts), key=lambda conflict: (conflict.conflict_type.name, conflict.path))
+
+    def _of_moves(self) -> Iterator[Conflict]:
+        """Yield the moves of ours for whose nodes, or at whose new paths, theirs left no place."""
+        moves = self.changes.moves
+        for number, move in enumerate(moves):
+            path = original_path(moves[:number], move.from_path)
+            # Where theirs has created the node again, the new one is moved.
+            if path is not None and path in self.base.nodes and path not in self.theirs.nodes:
+                yield Conflict(_DELETED_NODES[type(self.base.nodes[path])], path)
+        nodes: dict[str, Node] = {}
+        for path, node in self.theirs.nodes.items():
+            target = moved_path(moves, path)
+            if target in nodes:
+                yield Conflict(ConflictType.NewNodeConflictsWithExistingNode, target)
+            nodes[target] = node
+        for path in nodes:
+            above = parent_path(path)
+            if above != path and original_path(moves, path) != path and not isinstance(nodes.get(above), GroupNode):
+                yield Conflict(ConflictType.NewNodeInInvalidGroup, above)
 
     def _by_node(self, ours: TransactionLog) -> Iterator[Conflict]:
         """Yield the conflicts of `_RULES`."""
@@ -138,6 +162,10 @@ class RebaseStep:
         return {node.node_id: path for path, node in self.base.nodes.items() if node.node_id in node_ids}
 
 
+_DELETED_NODES: dict[type[Node], ConflictType] = {
+    ArrayNode: ConflictType.ZarrMetadataUpdateOfDeletedArray,
+    GroupNode: ConflictType.ZarrMetadataUpdateOfDeletedGroup,
+}
 _RULES: tuple[tuple[ConflictType, _Ids, _Ids], ...] = (
     (ConflictType.ZarrMetadataDoubleUpdate, lambda ours: ours.updated_arrays, lambda theirs: theirs.updated_arrays),
     (ConflictType.ZarrMetadataDoubleUpdate, lambda ours: ours.updated_groups, lambda theirs: theirs.updated_groups),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lake_core.dataset import (
     NOT_EMPTY,
-    NOTHING,
     Applied,
     ApplyContext,
     AtLeast,
@@ -23,29 +21,28 @@ from lake_core.dataset import (
     ReadCheck,
     Sizes,
 )
-from lake_core.errors import NotFound
-from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import ancestry
 from lake_core.icechunk.apply_difference import (
-    SnapshotApplication,
-    check_not_undone,
-    is_recorded,
     raised_markers,
     share_values,
 )
-from lake_core.icechunk.asset_manager import MANIFESTS, SNAPSHOTS, TRANSACTIONS, AssetManager
-from lake_core.icechunk.chunk_file import CHUNKS
-from lake_core.icechunk.config import RepositoryConfig
-from lake_core.icechunk.config_file import CONFIG_KEY, decode_config, encode_config
+from lake_core.icechunk.asset_manager import AssetManager
+from lake_core.icechunk.config_file import CONFIG_KEY
+from lake_core.icechunk.dataset_application import applied_difference, dropped
 from lake_core.icechunk.dataset_repository import DatasetRepository
+from lake_core.icechunk.dataset_state import MAIN_KEY, read_state, states_assets
 from lake_core.icechunk.difference import Difference, difference
-from lake_core.icechunk.errors import IcechunkError, InvalidRefName
+from lake_core.icechunk.errors import DamagedObject, IcechunkError, InvalidRefName, UnsupportedSpecVersion
 from lake_core.icechunk.file_header import FileType, decode_file, zstd_problem
+from lake_core.icechunk.folders import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id, encode_ids
-from lake_core.icechunk.refs import MAIN, RefKind, encode_ref, ref_key
+from lake_core.icechunk.layouts import layout_of
+from lake_core.icechunk.listed_garbage import pruned_logs
+from lake_core.icechunk.refs import MAIN, RefKind
+from lake_core.icechunk.repo_info import REPO_KEY, RepoInfo
+from lake_core.icechunk.repo_info_file import decode_repo_info
 from lake_core.icechunk.repository import Repository
-from lake_core.icechunk.repository_layout import SPEC_V2_KEY, check_spec_version, incompatibility
-from lake_core.icechunk.snapshot import ArrayNode, ManifestFileInfo, Node, Snapshot
+from lake_core.icechunk.snapshot import ArrayNode, ManifestFileInfo, Node
 from lake_core.icechunk.zarr_import import import_zarr
 
 if TYPE_CHECKING:
@@ -63,15 +60,6 @@ _FILE_TYPES = {
     TRANSACTIONS: FileType.TRANSACTION_LOG,
 }
 _REF = re.compile(r"refs/(?:branch|tag)\.[^/]+/ref\.json(?:\.deleted)?")
-_MAIN = ref_key(RefKind.BRANCH, MAIN)
-
-
-@dataclass(frozen=True, slots=True)
-class _RepositoryState:
-    """The branch main and the configuration of a repository in one state of the lake."""
-
-    snapshot: Snapshot
-    config: bytes | None
 
 
 class IcechunkFormat(DatasetFormat):
@@ -86,11 +74,15 @@ class IcechunkFormat(DatasetFormat):
         if _UNIQUE.fullmatch(key):
             return KeyClass.UNIQUE
         # Only main and the configuration are ever put there; others may be read.
-        return KeyClass.POINTER if key in (CONFIG_KEY, SPEC_V2_KEY) or _REF.fullmatch(key) else None
+        return KeyClass.POINTER if key in (CONFIG_KEY, REPO_KEY) or _REF.fullmatch(key) else None
 
     def validate_entry(self, store: DatasetStore, key: str, data: bytes) -> None:
-        """Raise InvalidRefName for branches and tags other than main."""
-        if key not in (_MAIN, CONFIG_KEY):
+        """Raise InvalidRefName for a change of branches and tags other than main."""
+        if key == REPO_KEY:
+            is_changed = _other_refs(decode_repo_info(data)) != _other_refs(_listed_refs(store))
+        else:
+            is_changed = key not in (MAIN_KEY, CONFIG_KEY)
+        if is_changed:
             raise InvalidRefName(
                 "a repository in a lake has only the branch main: branches and tags belong to the lake and "
                 "cover all its datasets at once (lake.create_branch, lake.create_tag)"
@@ -129,8 +121,12 @@ class IcechunkFormat(DatasetFormat):
         return repository
 
     def import_keys(self, store: ObjectStore) -> Sequence[str]:
-        """List main and the configuration. Other branches and tags are only in the folder, in no state of the lake."""
-        check_spec_version(store)
+        """List main and the configuration.
+
+        Other branches and tags of version 1 are only in the folder, in no state of the lake. Those of version 2 are in
+        the same object as main.
+        """
+        layout_of(store).lookup(RefKind.BRANCH, MAIN)
         return self.pointer_keys(store)
 
     # Versions
@@ -140,31 +136,46 @@ class IcechunkFormat(DatasetFormat):
         return None
 
     def pointer_keys(self, store: ObjectStore) -> Sequence[str]:
-        """List the configuration before main.
+        """List the configuration before main. In version 2, one object has both.
 
         A repository is behind as long as its main is, so main must be moved last.
         """
-        return [key for key in (CONFIG_KEY, _MAIN) if store.exists(key)]
+        if store.exists(REPO_KEY):
+            return [REPO_KEY]
+        return [key for key in (CONFIG_KEY, MAIN_KEY) if store.exists(key)]
+
+    def superseded_pointers(self, state: ObjectStore, folder: ObjectStore) -> Sequence[str]:
+        """List the pointers of version 1 in a state whose folder was upgraded to version 2."""
+        return self.pointer_keys(state) if folder.exists(REPO_KEY) and not state.exists(REPO_KEY) else ()
 
     def is_behind(self, pointer: str, store: ObjectStore, other: ObjectStore) -> bool:
-        """Return whether the tip of main in `store` is an ancestor of that in `other`."""
-        older, newer = (refs.lookup(side, RefKind.BRANCH, MAIN).snapshot_id for side in (store, other))
-        return older != newer and any(
-            snapshot.snapshot_id == older for snapshot in ancestry(AssetManager(other), newer)
-        )
+        """Return whether the tip of main in `store` is an ancestor of that in `other`.
+
+        Where it is the same, the state of version 2 that has the update of the other in its log is newer.
+        """
+        layouts = layout_of(store), layout_of(other)
+        older, newer = (layout.lookup(RefKind.BRANCH, MAIN).snapshot_id for layout in layouts)
+        if layouts[1].spec_version > 1 and older == newer:
+            return layouts[0].spec_version == 1 or _follows(*(layout.info() for layout in layouts))
+        assets = AssetManager(other)
+        return older != newer and any(entry.snapshot_id == older for entry in ancestry(assets, newer))
 
     def apply(
         self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext
     ) -> Applied:
         """Bring changed nodes and chunks onto the target's newest snapshot, as one new snapshot."""
-        check_spec_version(context.data_root)
-        assets = AssetManager(context.data_root)
-        before, after, head = (None if store is None else _read(assets, store) for store in (base, incoming, target))
+        problem = self.incompatibility(context.data_root)
+        if problem is not None:
+            raise UnsupportedSpecVersion(problem)
+        assets = states_assets(context.data_root, target, incoming, base)
+        before, after, head = (
+            None if store is None else read_state(assets, store) for store in (base, incoming, target)
+        )
         if after is None:
-            return Applied({}, None, "DROP") if head is None else _dropped(assets, before, head, context)
+            return Applied({}, None, "DROP") if head is None else dropped(assets, before, head, context)
         if head is None and before is not None:
             raise DatasetConflict(f"it was dropped on {context.onto} in the meantime", kind="Dropped")
-        return _applied(assets, before, after, head, context)
+        return applied_difference(assets, before, after, head, context)
 
     def read_check(self, before: ObjectStore | None, after: ObjectStore | None) -> ReadCheck | None:
         """Return None, as a change of chunks and nodes conflicts with those of the same, and has read no others.
@@ -183,18 +194,18 @@ class IcechunkFormat(DatasetFormat):
         for before, after in (change, other):
             if after is None:
                 return True
-            assets = AssetManager(after)
-            first = assets.snapshot(INITIAL_SNAPSHOT) if before is None else _read(assets, before).snapshot
-            logs.append(difference(assets, first, _read(assets, after).snapshot))
+            assets = states_assets(after, after, before)
+            first = assets.snapshot(INITIAL_SNAPSHOT) if before is None else read_state(assets, before).snapshot
+            logs.append(difference(assets, first, read_state(assets, after).snapshot))
         return share_values(*logs)
 
     def raised_markers(self, before: ObjectStore | None, after: ObjectStore | None) -> AbstractSet[Txn]:
         """Return the markers whose versions rose from one state to another."""
         if after is None:
             return frozenset()
-        assets = AssetManager(after)
-        base = None if before is None else _read(assets, before).snapshot
-        raised = raised_markers(assets, base, _read(assets, after).snapshot)
+        assets = states_assets(after, after, before)
+        base = None if before is None else read_state(assets, before).snapshot
+        raised = raised_markers(assets, base, read_state(assets, after).snapshot)
         return {(app_id, marker.version) for app_id, marker in raised.items()}
 
     def compare(
@@ -203,9 +214,9 @@ class IcechunkFormat(DatasetFormat):
         """Compare arrays and groups, and count the chunks of arrays that differ."""
         store = after or before
         assert store is not None
-        assets = AssetManager(store)
+        assets = states_assets(store, after, before)
         old, new = (
-            assets.snapshot(INITIAL_SNAPSHOT) if side is None else _read(assets, side).snapshot
+            assets.snapshot(INITIAL_SNAPSHOT) if side is None else read_state(assets, side).snapshot
             for side in (before, after)
         )
         changes = difference(assets, old, new)
@@ -221,25 +232,38 @@ class IcechunkFormat(DatasetFormat):
         The history is reachable, because plain readers walk it. So are all chunks of branches and tags that other
         clients made in the folder.
         """
-        if not state.versioned and incompatibility(state) is not None:
-            # Another client has upgraded the folder. What it reaches is only in files that are not read here.
+        if not state.versioned and self.incompatibility(state) is not None:
+            # What it reaches is only in files that are not read here.
             return {meta.key: None for meta in state.list() if _UNIQUE.fullmatch(meta.key)}
-        assets = AssetManager(state)
+        assets, layout = AssetManager(state), layout_of(state)
         snapshot_ids: set[bytes] = set()
         manifests: dict[bytes, ManifestFileInfo] = {}
-        for kind in () if state.versioned else RefKind:
-            for name in refs.list_names(state, kind) - {MAIN if kind is RefKind.BRANCH else ""}:
-                for snapshot in ancestry(assets, refs.lookup(state, kind, name).snapshot_id):
-                    snapshot_ids.add(snapshot.snapshot_id)
-                    manifests.update(snapshot.manifest_files)
-        tip = refs.lookup(state, RefKind.BRANCH, MAIN).snapshot_id
-        manifests.update(assets.snapshot(tip).manifest_files)
-        snapshot_ids.update(snapshot.snapshot_id for snapshot in ancestry(assets, tip))
+        tips = layout.list_refs() if layout.spec_version > 1 or not state.versioned else []
+        main = layout.lookup(RefKind.BRANCH, MAIN).snapshot_id
+        manifests.update(assets.snapshot(main).manifest_files)
+        snapshot_ids.update(entry.snapshot_id for entry in ancestry(assets, main))
+        # The lake may have collected what only earlier snapshots of main need.
+        history = frozenset(snapshot_ids)
+        for tip in tips:
+            for entry in ancestry(assets, tip.snapshot_id):
+                if entry.snapshot_id == tip.snapshot_id or entry.snapshot_id not in history:
+                    snapshot_ids.add(entry.snapshot_id)
+                    manifests.update(assets.snapshot(entry.snapshot_id).manifest_files)
+        logs = set(snapshot_ids)
+        if layout.spec_version > 1:
+            info = layout.info()
+            logs |= pruned_logs(info, [tip.snapshot_id for tip in tips])
+            snapshot_ids |= {*info.snapshots} if not state.versioned else set()
         sizes: Sizes = {}
         for snapshot_id in sorted(snapshot_ids):
             sizes[SNAPSHOTS + encode_id(snapshot_id)] = NOT_EMPTY
-            if snapshot_id != INITIAL_SNAPSHOT:
-                sizes[TRANSACTIONS + encode_id(snapshot_id)] = NOT_EMPTY
+        for log_id in sorted(logs):
+            # A repository that began as one of version 1 has no log of its first snapshot.
+            if log_id != INITIAL_SNAPSHOT:
+                sizes[TRANSACTIONS + encode_id(log_id)] = NOT_EMPTY
+        first_log = TRANSACTIONS + encode_id(INITIAL_SNAPSHOT)
+        if layout.spec_version > 1 and assets.store.exists(first_log):
+            sizes[first_log] = NOT_EMPTY
         for manifest_id in sorted(manifests):
             sizes[MANIFESTS + encode_id(manifest_id)] = manifests[manifest_id].size_bytes
         sizes.update(_chunk_objects(assets, manifests))
@@ -261,124 +285,43 @@ class IcechunkFormat(DatasetFormat):
         return zstd_problem(data)
 
     def incompatibility(self, store: ObjectStore) -> str | None:
-        """Return that another client has upgraded the repository to version 2 of the specification, if so."""
-        reason = incompatibility(store)
-        return None if reason is None else f"{reason}. The lake reads its own last state, and writes no other one"
+        """Return that the object `repo` of the repository cannot be read, if so: a later client may have written it."""
+        try:
+            if store.exists(REPO_KEY):
+                layout_of(store).info()
+        except (UnsupportedSpecVersion, DamagedObject) as error:
+            return f"{error} (at {store.url()}). The lake reads its own last state, and writes no other one"
+        return None
 
     def collectable(self, key: str) -> bool:
         """Return True: UNIQUE keys have forms that only Icechunk writes."""
         return True
 
 
-def _read(assets: AssetManager, store: ObjectStore) -> _RepositoryState:
-    snapshot = assets.snapshot(refs.lookup(store, RefKind.BRANCH, MAIN).snapshot_id)
-    try:
-        return _RepositoryState(snapshot, bytes(store.get(CONFIG_KEY)))
-    except NotFound:
-        return _RepositoryState(snapshot, None)
+def _follows(older: RepoInfo, newer: RepoInfo) -> bool:
+    """Return whether the newest entry of a log is an earlier one of another."""
+    newest = older.updates[0]
+    return any((each.kind, each.time) == (newest.kind, newest.time) for each in newer.updates[1:])
+
+
+def _listed_refs(store: DatasetStore) -> RepoInfo | None:
+    layout = layout_of(store)
+    return layout.info() if layout.spec_version > 1 else None
+
+
+def _other_refs(info: RepoInfo | None) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """Return the branches other than main, and the tags."""
+    if info is None:
+        return {}, {}
+    return {name: tip for name, tip in info.branches.items() if name != MAIN}, dict(info.tags)
 
 
 def _differ(before: ObjectStore | None, after: ObjectStore | None, *, comes: bool) -> bool:
     """Return whether the arrays and groups of two states differ."""
     if before is None or after is None:
         return before is not after
-    assets = AssetManager(after)
-    return not difference(assets, *(_read(assets, each).snapshot for each in (before, after))).is_empty()
-
-
-def _decoded(config: bytes | None) -> RepositoryConfig:
-    return RepositoryConfig() if config is None else decode_config(config)
-
-
-def _merged_config(
-    before: _RepositoryState | None, after: _RepositoryState, head: _RepositoryState, context: ApplyContext
-) -> bytes | None:
-    old = None if before is None else before.config
-    if after.config in (old, head.config):
-        return head.config
-    if head.config != old:
-        raise DatasetConflict(f"its configuration was changed on {context.onto} too", kind="ConfigChanged")
-    return after.config
-
-
-def _applied(
-    assets: AssetManager,
-    before: _RepositoryState | None,
-    after: _RepositoryState,
-    head: _RepositoryState | None,
-    context: ApplyContext,
-) -> Applied:
-    """Apply the difference between two states to the head of main. Raises DatasetConflict."""
-    overwrites = context.recreated or context.replaces
-    config = after.config if head is None or overwrites else _merged_config(before, after, head, context)
-    application = SnapshotApplication(
-        assets, _decoded(config), context.now, _message(context), context.onto, context.dry_run
-    )
-    base = None if before is None else before.snapshot
-    if head is None:
-        applied = application.create(after.snapshot)
-    elif overwrites:
-        applied = application.replace(head.snapshot, after.snapshot)
-    elif is_recorded(assets, base, after.snapshot, head.snapshot, context):
-        raised = raised_markers(assets, base, after.snapshot)
-        return Applied.skip(None, [(app_id, marker.version) for app_id, marker in raised.items()])
-    else:
-        if not (context.by_writes or context.in_session):
-            check_not_undone(assets, base, after.snapshot, head.snapshot)
-        first = assets.snapshot(INITIAL_SNAPSHOT) if before is None else before.snapshot
-        change = application.change(first, after.snapshot, head.snapshot, shares_groups=before is None)
-        if change is None and config == head.config:
-            return Applied({}, None, NOTHING)
-        applied = change or application.replace(head.snapshot, head.snapshot)  # only the configuration changed
-    puts = {_MAIN: encode_ref(applied.snapshot_id), **_config_put(config, None if head is None else head.config)}
-    return Applied(puts, None, "WRITE", _summary(applied.difference), applied.references)
-
-
-def _config_put(config: bytes | None, head_config: bytes | None) -> dict[str, bytes]:
-    """Return `config.yaml` by its key; nothing where the head has the same."""
-    if config is None and head_config is not None:
-        config = encode_config(RepositoryConfig())
-    return {} if config is None or config == head_config else {CONFIG_KEY: config}
-
-
-def _dropped(
-    assets: AssetManager, before: _RepositoryState | None, head: _RepositoryState, context: ApplyContext
-) -> Applied:
-    """Write an empty snapshot on top of the head, so that plain readers see that its arrays are gone.
-
-    What takes back the creation of a repository that others have written to only erases what was written then.
-    """
-    message = "Taken out" if context.undoes else "Dropped"
-    application = SnapshotApplication(
-        assets, _decoded(head.config), context.now, message, context.onto, context.dry_run
-    )
-    is_changed = before is not None and not difference(assets, before.snapshot, head.snapshot).is_empty()
-    if before is not None and context.undoes and is_changed:
-        taken = application.take_out(before.snapshot, head.snapshot)
-        if taken is None:
-            return Applied({}, None, NOTHING, is_kept=True)
-        puts = {_MAIN: encode_ref(taken.snapshot_id)}
-        return Applied(puts, None, "DELETE", _summary(taken.difference), taken.references, is_kept=True)
-    if is_changed:
-        raise DatasetConflict(f"these changes drop it, but it was changed on {context.onto}", kind="Rewritten")
-    applied = application.replace(head.snapshot, assets.snapshot(INITIAL_SNAPSHOT))
-    return Applied(
-        {_MAIN: encode_ref(applied.snapshot_id)}, None, "DROP", _summary(applied.difference), applied.references
-    )
-
-
-def _message(context: ApplyContext) -> str:
-    return f"Session {context.session} of the lake" if context.session else f"Brought onto {context.onto}"
-
-
-def _summary(changes: Difference) -> dict[str, int]:
-    arrays = [isinstance(node, ArrayNode) for node in changes.created.values()]
-    return {
-        "arrays_added": sum(arrays),
-        "arrays_removed": sum(isinstance(node, ArrayNode) for node in changes.deleted.values()),
-        "chunks_written": sum(len(chunks.written) for chunks in changes.chunks.values()),
-        "chunks_erased": sum(len(chunks.erased) for chunks in changes.chunks.values()),
-    }
+    assets = states_assets(after, after, before)
+    return not difference(assets, *(read_state(assets, each).snapshot for each in (before, after))).is_empty()
 
 
 def _node_changes(changes: Difference) -> Iterator[NodeChange]:

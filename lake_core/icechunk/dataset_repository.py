@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from lake_core.dataset import DatasetStore
-from lake_core.icechunk import refs
 from lake_core.icechunk.conflict_detector import ConflictDetector
 from lake_core.icechunk.refs import MAIN, RefKind
 from lake_core.icechunk.repository import Repository
@@ -52,7 +51,7 @@ class BufferedSession(Session):
 
     def refresh(self) -> None:
         """Continue from the current snapshot of the lake's session."""
-        self._base_id = refs.lookup(self.assets.store, RefKind.BRANCH, MAIN).snapshot_id
+        self._base_id = self.assets.layout.lookup(RefKind.BRANCH, MAIN).snapshot_id
 
     def reference(self, array: ArrayNode, index: ChunkIndex) -> ChunkReference | None:
         """Return where the bytes of a chunk are.
@@ -111,4 +110,4 @@ class DatasetRepository(Repository):
         return self._reader
 
     def _buffered(self, dataset: DatasetStore) -> BufferedSession:
-        return self._session(refs.lookup(dataset, RefKind.BRANCH, MAIN).snapshot_id, MAIN, BufferedSession)
+        return self._session(self._assets.layout.lookup(RefKind.BRANCH, MAIN).snapshot_id, MAIN, BufferedSession)

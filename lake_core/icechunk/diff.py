@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from lake_core.icechunk.ancestry import snapshots_between
-from lake_core.icechunk.transaction_log import TransactionLog
+from lake_core.icechunk.transaction_log import MovedNode, TransactionLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lake_core.icechunk.asset_manager import AssetManager
     from lake_core.icechunk.snapshot import Node
@@ -30,13 +30,18 @@ class Diff:
     updated_arrays: set[str] = field(default_factory=set)
     updated_chunks: dict[str, list[list[int]]] = field(default_factory=dict)
     """The coordinates of the chunks that were written or erased, by the path of their array."""
+    moved_nodes: list[tuple[str, str]] = field(default_factory=list)
+    """The old and the new path of each node that was moved, those below a moved group too.
+
+    Between more than two snapshots, they are the moves of each commit, those of the newest one first.
+    """
 
     def is_empty(self) -> bool:
         """Return whether nothing changed."""
         return not any(
             (
                 *(self.new_groups, self.new_arrays, self.deleted_groups, self.deleted_arrays),
-                *(self.updated_groups, self.updated_arrays, self.updated_chunks),
+                *(self.updated_groups, self.updated_arrays, self.updated_chunks, self.moved_nodes),
             )
         )
 
@@ -48,8 +53,11 @@ def diff(assets: AssetManager, from_id: bytes, to_id: bytes) -> Diff:
         NotInAncestry: The earlier snapshot is not in the history of the later one.
         MissingObject, DamagedObject: A snapshot or a transaction log cannot be read.
     """
-    log = merged(assets.transaction_log(snapshot_id) for snapshot_id in snapshots_between(assets, from_id, to_id))
-    return describe(log, assets.snapshot(from_id).nodes, assets.snapshot(to_id).nodes)
+    between = snapshots_between(assets, from_id, to_id)
+    logs = [assets.transaction_log(log_id) for log_ids in between.values() for log_id in log_ids]
+    moved = [(move.from_path, move.to_path) for log in reversed(logs) for move in log.moved_nodes]
+    changes = describe(merged(logs), assets.snapshot(from_id).nodes, assets.snapshot(to_id).nodes)
+    return replace(changes, moved_nodes=moved)
 
 
 def merged(logs: Iterable[TransactionLog]) -> TransactionLog:
@@ -69,7 +77,18 @@ def merged(logs: Iterable[TransactionLog]) -> TransactionLog:
         updated_groups=frozenset().union(*(log.updated_groups for log in several)),
         updated_arrays=frozenset().union(*(log.updated_arrays for log in several)),
         updated_chunks={node_id: _union(parts) for node_id, parts in chunks.items()},
+        moved_nodes=_composed(several),
     )
+
+
+def _composed(logs: Sequence[TransactionLog]) -> tuple[MovedNode, ...]:
+    """Return the moves of several logs as one for each node, without those that led back."""
+    moves: dict[bytes, MovedNode] = {}
+    for log in logs:
+        for move in log.moved_nodes:
+            first = moves.get(move.node_id, move)
+            moves[move.node_id] = replace(move, from_path=first.from_path)
+    return tuple(move for move in moves.values() if move.from_path != move.to_path)
 
 
 def _union(parts: list[npt.NDArray[np.uint32]]) -> npt.NDArray[np.uint32]:
@@ -100,4 +119,5 @@ def describe(log: TransactionLog, before: Mapping[str, Node], after: Mapping[str
         updated_chunks={
             paths[node_id]: chunks.tolist() for node_id, chunks in log.updated_chunks.items() if node_id in paths
         },
+        moved_nodes=[(move.from_path, move.to_path) for move in log.moved_nodes],
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,10 +11,10 @@ import numpy.typing as npt
 from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.manifest import ChunkReferences, ReferenceKind
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, ManifestRef, Node, Snapshot
-from lake_core.icechunk.transaction_log import TransactionLog
+from lake_core.icechunk.transaction_log import MovedNode, TransactionLog
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from lake_core.icechunk.asset_manager import AssetManager
 
@@ -48,6 +48,10 @@ class Difference:
     """By id, as the earlier snapshot has them."""
     chunks: Mapping[bytes, ChunkDifference]
     """By the id of their array."""
+    moved: Mapping[bytes, MovedNode] = field(default_factory=dict)
+    """By id, the nodes that are among the created and the deleted ones because only their path differs."""
+    moved_chunks: Mapping[bytes, ChunkDifference] = field(default_factory=dict)
+    """By id, the chunks of moved arrays that differ."""
 
     def is_empty(self) -> bool:
         """Return whether nothing differs."""
@@ -55,14 +59,23 @@ class Difference:
 
     def log(self) -> TransactionLog:
         """Return the difference as the transaction log of a commit."""
+        deleted = {node.path: node for node_id, node in self.deleted.items() if node_id not in self.moved}
+        created = {path: node for path, node in self.created.items() if node.node_id not in self.moved}
+        updated = dict(self.updated)
+        for node_id, move in self.moved.items():
+            node = self.after.nodes[move.to_path]
+            if node.user_data != self.deleted[node_id].user_data:
+                updated[move.to_path] = node
+        chunks = {node_id: chunks for node_id, chunks in self.chunks.items() if node_id not in self.moved}
         return TransactionLog(
-            new_groups=_ids(self.created, GroupNode),
-            new_arrays=_ids(self.created, ArrayNode),
-            deleted_groups=frozenset(node_id for node_id, node in self.deleted.items() if isinstance(node, GroupNode)),
-            deleted_arrays=frozenset(node_id for node_id, node in self.deleted.items() if isinstance(node, ArrayNode)),
-            updated_groups=_ids(self.updated, GroupNode),
-            updated_arrays=_ids(self.updated, ArrayNode),
-            updated_chunks={node_id: chunks.coordinates() for node_id, chunks in self.chunks.items()},
+            new_groups=_ids(created, GroupNode),
+            new_arrays=_ids(created, ArrayNode),
+            deleted_groups=_ids(deleted, GroupNode),
+            deleted_arrays=_ids(deleted, ArrayNode),
+            updated_groups=_ids(updated, GroupNode),
+            updated_arrays=_ids(updated, ArrayNode),
+            updated_chunks={node_id: each.coordinates() for node_id, each in {**chunks, **self.moved_chunks}.items()},
+            moved_nodes=tuple(self.moved.values()),
         )
 
     def change_set(self) -> ChangeSet:
@@ -93,11 +106,22 @@ def difference(assets: AssetManager, before: Snapshot, after: Snapshot) -> Diffe
     """
     old = {node.node_id: node for node in before.nodes.values()}
     new = {node.node_id: node for node in after.nodes.values()}
-    # A node at another path is another node: the format does not record moves.
+    # A node at another path is another node here. Version 2 records it as moved, version 1 as deleted and created.
     same = {node_id for node_id, node in new.items() if node_id in old and _is_same(old[node_id], node)}
+    moved = dict(_moves(old, new)) if assets.layout.spec_version > 1 else {}
+    arrays = [(old[node_id], new[node_id]) for node_id, move in moved.items() if move.is_array]
+    moved_chunks = {
+        node.node_id: chunk_difference(assets, earlier, node)
+        for earlier, node in arrays
+        if isinstance(earlier, ArrayNode) and isinstance(node, ArrayNode)
+    }
     return Difference(
         before,
         after,
+        moved=moved,
+        moved_chunks={
+            node_id: chunks for node_id, chunks in moved_chunks.items() if len(chunks.written) or len(chunks.erased)
+        },
         created={node.path: node for node_id, node in new.items() if node_id not in same},
         updated={
             new[node_id].path: new[node_id] for node_id in same if new[node_id].user_data != old[node_id].user_data
@@ -105,6 +129,15 @@ def difference(assets: AssetManager, before: Snapshot, after: Snapshot) -> Diffe
         deleted={node_id: node for node_id, node in old.items() if node_id not in same},
         chunks=_chunk_differences(assets, {node_id: old[node_id] for node_id in same}, new),
     )
+
+
+def _moves(old: Mapping[bytes, Node], new: Mapping[bytes, Node]) -> Iterator[tuple[bytes, MovedNode]]:
+    """Yield the nodes whose path alone, or whose path and contents differ, by id."""
+    for node_id, node in new.items():
+        before = old.get(node_id)
+        if before is None or before.path == node.path or not _is_same(replace(before, path=node.path), node):
+            continue
+        yield node_id, MovedNode(before.path, node.path, node_id, isinstance(node, ArrayNode))
 
 
 def _chunk_differences(

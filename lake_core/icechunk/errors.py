@@ -25,7 +25,10 @@ class RepositoryAlreadyExists(IcechunkError):
 
 
 class UnsupportedSpecVersion(IcechunkError):
-    """The repository or one of its files follows another version of the specification than 1. Use icechunk for it."""
+    """The repository or one of its files follows a version of the specification that cannot do what was asked.
+
+    Versions 1 and 2 are read and written. Upgrade a repository of version 1, or use icechunk for a later version.
+    """
 
 
 class DamagedObject(IcechunkError):
@@ -76,6 +79,34 @@ class InvalidConfig(IcechunkError):
 
 class ConfigConflict(IcechunkError):
     """Another process saved the configuration since it was read."""
+
+
+class RepositoryReadOnly(IcechunkError):
+    """The status of the repository is read-only, so that nothing but the status can be changed."""
+
+
+class UpdateConflict(IcechunkError):
+    """Other processes updated the repository first, each time that this one tried."""
+
+
+class FeatureDisabled(IcechunkError):
+    """A feature flag of the repository turns the operation off."""
+
+
+class UnknownFeatureFlag(IcechunkError, ValueError):
+    """There is no feature flag of this name."""
+
+
+class InvalidMove(IcechunkError, ValueError):
+    """A node cannot be moved to the path."""
+
+
+class WrongSessionMode(IcechunkError):
+    """The session is a writable one, which does not move nodes, or one that rearranges, which does nothing else."""
+
+
+class InvalidAmend(IcechunkError):
+    """The commit cannot be replaced: it is the first one, or the repository is in a lake."""
 
 
 class ReadOnlySession(IcechunkError, ValueError):

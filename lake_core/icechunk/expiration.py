@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lake_core.errors import NotFound, PreconditionFailed, StoreUnavailable
-from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import reachable
-from lake_core.icechunk.asset_manager import SNAPSHOTS, AssetManager
 from lake_core.icechunk.errors import ConflictError, DamagedObject, MissingObject, RefNotFound
+from lake_core.icechunk.folders import SNAPSHOTS
 from lake_core.icechunk.identifier import encode_id
+from lake_core.icechunk.layout_v1 import LayoutV1
 from lake_core.icechunk.refs import MAIN, Ref, RefKind
 from lake_core.icechunk.snapshot_file import decode_snapshot, with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lake_core.store import ObjectStore
+    from lake_core.icechunk.asset_manager import AssetManager
 
 _TRIES = 10
 """How many times a snapshot is rewritten while other clients rewrite it too."""
@@ -58,7 +58,8 @@ def expire(
         DamagedObject: A ref or a snapshot cannot be read. Nothing was written.
         ConflictError: A branch that was to be deleted has moved in the meantime.
     """
-    tips = refs.list_refs(assets.store)
+    layout = LayoutV1(assets.store)
+    tips = layout.list_refs()
     headers = {
         snapshot.snapshot_id: _Header(snapshot.flushed_at, snapshot.parent_id)
         for snapshot in reachable(assets, [tip.snapshot_id for tip in tips])
@@ -67,7 +68,7 @@ def expire(
     for tip in tips:
         released |= _cut(assets, headers, tip.snapshot_id, older_than, dry_run=dry_run)
         if not dry_run and headers[tip.snapshot_id].flushed_at < older_than:
-            _delete_ref(assets.store, tip, branches=delete_expired_branches, tags=delete_expired_tags)
+            _delete_ref(layout, tip, branches=delete_expired_branches, tags=delete_expired_tags)
     return released
 
 
@@ -114,11 +115,11 @@ def _adopt(assets: AssetManager, snapshot_id: bytes, parent_id: bytes) -> None:
     assets.forget_snapshot(snapshot_id)
 
 
-def _delete_ref(store: ObjectStore, tip: Ref, *, branches: bool, tags: bool) -> None:
+def _delete_ref(layout: LayoutV1, tip: Ref, *, branches: bool, tags: bool) -> None:
     if not (tags if tip.kind is RefKind.TAG else branches and tip.name != MAIN):
         return
     try:
-        now = refs.lookup(store, tip.kind, tip.name)
+        now = layout.lookup(tip.kind, tip.name)
         if now.snapshot_id != tip.snapshot_id:
             raise ConflictError(
                 f"the {tip.kind.value} {tip.name} moved while its old snapshots were expired, and was not "
@@ -127,8 +128,8 @@ def _delete_ref(store: ObjectStore, tip: Ref, *, branches: bool, tags: bool) -> 
                 actual_parent=encode_id(now.snapshot_id),
             )
         if tip.kind is RefKind.TAG:
-            refs.delete_tag(store, tip.name)
+            layout.delete_tag(tip.name)
         else:
-            refs.delete_branch(store, tip.name)
+            layout.delete_branch(tip.name)
     except RefNotFound:
         return

@@ -13,7 +13,9 @@ from lake_core.icechunk.errors import DamagedObject, UnsupportedSpecVersion
 
 MAGIC = "ICE🧊CHUNK".encode()
 HEADER_LENGTH = 39
-SPEC_VERSION = 1
+_VERSION_AT = 36
+SPEC_VERSIONS = (1, 2)
+"""The versions of the specification that are read and written. Each file names its own."""
 DEFAULT_COMPRESSION_LEVEL = 3
 
 _WRITER = b"lake_core".ljust(24)
@@ -35,14 +37,23 @@ class FileType(IntEnum):
     SNAPSHOT = 1
     MANIFEST = 2
     TRANSACTION_LOG = 4
+    REPO_INFO = 6
 
 
 def encode_file(
-    file_type: FileType, body: bytes | bytearray | memoryview, level: int = DEFAULT_COMPRESSION_LEVEL
+    file_type: FileType,
+    body: bytes | bytearray | memoryview,
+    level: int = DEFAULT_COMPRESSION_LEVEL,
+    spec_version: int = 1,
 ) -> bytes:
     """Return a file of this type that holds the flatbuffer `body`. `level` is that of zstd."""
-    header = MAGIC + _WRITER + bytes((SPEC_VERSION, file_type, _ZSTD))
+    header = MAGIC + _WRITER + bytes((spec_version, file_type, _ZSTD))
     return header + zstandard.ZstdCompressor(level).compress(body)
+
+
+def spec_version_of(data: bytes) -> int:
+    """Return the version of the specification that a decoded file follows."""
+    return data[_VERSION_AT]
 
 
 def is_foreign(data: bytes) -> bool:
@@ -66,11 +77,10 @@ def decode_file(data: bytes, file_type: FileType, path: str) -> bytes:
         raise DamagedObject(path, "it does not begin with Icechunk's magic bytes")
     if len(data) < HEADER_LENGTH:
         raise DamagedObject(path, "it ends within its header")
-    version, kind, compression = data[36:39]
-    if version != SPEC_VERSION:
+    version, kind, compression = data[_VERSION_AT:HEADER_LENGTH]
+    if version not in SPEC_VERSIONS:
         raise UnsupportedSpecVersion(
-            f"{path} follows version {version} of the Icechunk specification, not {SPEC_VERSION}: "
-            "open it with a newer icechunk"
+            f"{path} follows version {version} of the Icechunk specification, not 1 or 2: open it with a newer icechunk"
         )
     if kind != file_type:
         raise DamagedObject(

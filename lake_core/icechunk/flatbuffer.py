@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Positions: TypeAlias = npt.NDArray[np.int64]
 """Positions in a buffer, in bytes from its start. 0 stands for absent, as no table or vector can be there."""
 
+_LARGEST_EXPANSION = 16
+"""How many bytes of text one byte of a buffer may stand for, as equal texts are stored once."""
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _I32 = struct.Struct("<i")
@@ -36,6 +38,12 @@ def damage_of(path: str) -> Iterator[None]:
         raise DamagedObject(path, str(error)) from None
     except UnicodeDecodeError:
         raise DamagedObject(path, "a text in it is not UTF-8") from None
+
+
+def check_total(size: int, buffer: bytes) -> None:
+    """Raise FlatbufferError if texts that share their bytes would take much more memory than their buffer."""
+    if size > _LARGEST_EXPANSION * len(buffer):
+        raise FlatbufferError(f"its texts stand for {size} bytes, more than a file of its size can hold")
 
 
 class Table:
@@ -66,6 +74,11 @@ class Table:
         """Return a byte; 0 by default."""
         position = self.field(slot)
         return self.structure(slot, 1)[0] if position else 0
+
+    def uint16(self, slot: int) -> int:
+        """Return a number of 2 bytes; 0 by default."""
+        position = self.field(slot)
+        return _unpack(_U16, self.buffer, position) if position else 0
 
     def uint32(self, slot: int) -> int:
         """Return a number of 4 bytes; 0 by default."""
@@ -117,6 +130,25 @@ class Table:
     def optional_string(self, slot: int) -> str | None:
         """Return a text, or None if it is absent."""
         return self.string(slot) if self.field(slot) else None
+
+    def optional_blob(self, slot: int) -> bytes | None:
+        """Return a vector of bytes, or None if it is absent."""
+        return self.blob(slot) if self.field(slot) else None
+
+    def texts(self, slot: int) -> list[str]:
+        """Return a required vector of texts."""
+        start, count = self.vector(slot, 4)
+        texts = []
+        total = 0
+        for position in range(start, start + 4 * count, 4):
+            target = position + _unpack(_U32, self.buffer, position)
+            length = _unpack(_U32, self.buffer, target)
+            if target + 4 + length > len(self.buffer):
+                raise FlatbufferError("a text extends past the end of the file")
+            total += length
+            check_total(total, self.buffer)
+            texts.append(self.buffer[target + 4 : target + 4 + length].decode())
+        return texts
 
     def array(self, slot: int, dtype: npt.DTypeLike, *, required: bool = True) -> npt.NDArray[Any]:
         """Return a vector of numbers or structs, not copied."""

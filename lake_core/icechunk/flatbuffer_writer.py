@@ -96,7 +96,11 @@ class FlatbufferWriter:
 
     def offsets(self, field: int, count: int) -> int:
         """Write a vector of offsets, yet to be linked, that a field refers to. Return the position of the first."""
-        return self.vector(field, np.zeros(count, "<u4"))
+        self._pad(_ALIGNMENT, 4)
+        self.link(field)
+        position = len(self.buffer) + 4
+        self.buffer += struct.pack("<I", count) + bytes(4 * count)
+        return position
 
     def block(self, values: npt.NDArray[Any]) -> int:
         """Write many tables at once. Return the position of the first."""

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import reachable
-from lake_core.icechunk.asset_manager import MANIFESTS, SNAPSHOTS, TRANSACTIONS, AssetManager
-from lake_core.icechunk.chunk_file import CHUNKS
 from lake_core.icechunk.collection_mark import CollectionMark, read_mark, write_mark
+from lake_core.icechunk.folders import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from lake_core.icechunk.identifier import OBJECT_ID_LENGTH, encode_ids
+from lake_core.icechunk.listed_garbage import kept_tips, pruned_logs, release, trimmed_backups
 from lake_core.icechunk.object_ids import ObjectIds, decode_names, id_keys
 from lake_core.icechunk.read_limits import ReadLimits, batches
 from lake_core.icechunk.snapshot import microseconds
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from datetime import datetime
 
+    from lake_core.icechunk.asset_manager import AssetManager
+    from lake_core.icechunk.repository_layout import RepositoryLayout
     from lake_core.store import ObjectStore
 
 _LISTED = 10_000
@@ -41,8 +42,10 @@ class GCSummary:
     manifests_deleted: int = 0
     snapshots_deleted: int = 0
     attributes_deleted: int = 0
-    """Always 0: no writer of version 1 has files of attributes."""
+    """Always 0: no writer has files of attributes."""
     transaction_logs_deleted: int = 0
+    backups_deleted: int = 0
+    """Copies of the state of a repository of version 2 that its operations log does not need."""
 
 
 def collect(assets: AssetManager, before: datetime, *, dry_run: bool, limits: ReadLimits) -> GCSummary:
@@ -55,7 +58,9 @@ def collect(assets: AssetManager, before: datetime, *, dry_run: bool, limits: Re
     Raises:
         DamagedObject: A ref, snapshot or manifest cannot be read. Nothing was deleted.
     """
-    store = assets.store
+    store, layout = assets.store, assets.layout
+    if not dry_run:
+        layout.check_writable()
     begin = monotonic()
     candidates = {
         folder: _Candidates.listed(store, folder, before) for folder in (SNAPSHOTS, TRANSACTIONS, MANIFESTS, CHUNKS)
@@ -63,10 +68,13 @@ def collect(assets: AssetManager, before: datetime, *, dry_run: bool, limits: Re
     mark = read_mark(store)
     snapshots: set[bytes] = set()
     manifests: dict[bytes, int] = {}
+    logs: set[bytes] = set()
     tips: list[bytes] | None = None
     since: int | None = None
     # A ref that is created or moved in the meantime reaches other snapshots.
-    while tips != (latest := [tip.snapshot_id for tip in refs.list_refs(store)]):
+    while (latest := _tips(layout, before, logs)) != tips or not (
+        dry_run or layout.spec_version == 1 or release(layout, snapshots, microseconds(before))
+    ):
         tips = latest
         for snapshot in reachable(assets, tips, read_ahead=limits.snapshots):
             snapshots.add(snapshot.snapshot_id)
@@ -77,12 +85,15 @@ def collect(assets: AssetManager, before: datetime, *, dry_run: bool, limits: Re
             for listed in candidates.values():
                 listed.keep_older_than(since)
         candidates[SNAPSHOTS].keep(_id_array(snapshots))
-        candidates[TRANSACTIONS].keep(_id_array(snapshots))
+        candidates[TRANSACTIONS].keep(_id_array(snapshots | logs))
         candidates[MANIFESTS].keep(_id_array(manifests))
         _keep_chunks(assets, candidates[CHUNKS], manifests, limits)
+    backups = [] if layout.spec_version == 1 else trimmed_backups(store, layout.info(), before)
     if not dry_run:
         for listed in candidates.values():
             listed.delete(store)
+        if backups:
+            store.delete(backups)
         write_mark(
             store, CollectionMark(max(microseconds(before), since or 0), frozenset(snapshots)), monotonic() - begin
         )
@@ -92,7 +103,18 @@ def collect(assets: AssetManager, before: datetime, *, dry_run: bool, limits: Re
         manifests_deleted=candidates[MANIFESTS].garbage_count,
         snapshots_deleted=candidates[SNAPSHOTS].garbage_count,
         transaction_logs_deleted=candidates[TRANSACTIONS].garbage_count,
+        backups_deleted=len(backups),
     )
+
+
+def _tips(layout: RepositoryLayout, before: datetime, logs: set[bytes]) -> list[bytes]:
+    """Return the snapshots whose histories are kept. Add the logs of expired snapshots that they name to `logs`."""
+    if layout.spec_version == 1:
+        return [tip.snapshot_id for tip in layout.list_refs()]
+    info = layout.info()
+    tips = kept_tips(info, microseconds(before))
+    logs |= pruned_logs(info, tips)
+    return tips
 
 
 def _id_array(ids: Collection[bytes]) -> ObjectIds:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lake_core.icechunk.errors import InvalidHierarchy, InvalidStoreKey
+from lake_core.icechunk.errors import InvalidHierarchy, InvalidMove, InvalidStoreKey
+from lake_core.icechunk.moves import Move
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, Node, Snapshot, parent_path
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lake_core.icechunk.change_set import ChangeSet
 
 
@@ -62,3 +65,27 @@ def _check_parent(path: str, changes: ChangeSet, parent: Snapshot) -> None:
 def _node(path: str, changes: ChangeSet, parent: Snapshot) -> Node | None:
     node = changes.nodes.get(path) or parent.nodes.get(path)
     return None if node is None or node.node_id in changes.deleted else node
+
+
+def checked_move(from_path: str, to_path: str, node_at: Callable[[str], Node | None]) -> Move:
+    """Return a move. `node_at`: returns the node at a path now.
+
+    Raises InvalidMove, and InvalidStoreKey for a path that no node can have.
+    """
+    check_path(to_path)
+    if node_at(from_path) is None:
+        raise InvalidMove(f"there is no array or group {from_path} that could be moved")
+    if from_path == "/":
+        raise InvalidMove("the root group cannot be moved: move the nodes in it")
+    if to_path == from_path or to_path.startswith(from_path + "/"):
+        raise InvalidMove(f"{from_path} cannot be moved into itself, to {to_path}: choose a path outside of it")
+    if node_at(to_path) is not None:
+        raise InvalidMove(f"{from_path} cannot be moved to {to_path}, as a node is there: move or delete that one")
+    above = parent_path(to_path)
+    if not isinstance(node_at(above), GroupNode):
+        kind = "an array" if node_at(above) is not None else "missing"
+        raise InvalidMove(
+            f"{from_path} cannot be moved to {to_path}, as its parent {above} is {kind}: "
+            "create that group first, in a writable session"
+        )
+    return Move(from_path, to_path)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from lake_core.icechunk import refs
+from lake_core.icechunk.amending import amended_log
 from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.chunk_storage import ChunkStorageStats, chunk_storage_stats, native_chunk_bytes
 from lake_core.icechunk.commit import Commit
 from lake_core.icechunk.errors import ConflictError
 from lake_core.icechunk.expiration import expire
+from lake_core.icechunk.expiration_v2 import Expiration
 from lake_core.icechunk.garbage_collection import GCSummary, collect
 from lake_core.icechunk.identifier import encode_id
 from lake_core.icechunk.manifest_rewrite import METADATA_KEY, count_mergeable, splitting_document
 from lake_core.icechunk.read_limits import ReadLimits
 from lake_core.icechunk.refs import RefKind
 from lake_core.icechunk.snapshot import check_zone, microseconds
+from lake_core.icechunk.update import ExpirationRan, UpdateType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from lake_core.clock import AwareClock
     from lake_core.icechunk.asset_manager import AssetManager
     from lake_core.icechunk.config import RepositoryConfig
+    from lake_core.icechunk.repo_info import RepoInfo
     from lake_core.store import ObjectStore
 
 
@@ -50,7 +53,8 @@ class RepositoryMaintenance:
         Their objects stay until `garbage_collect` deletes them.
 
         The oldest snapshot that is kept in a history gets the first snapshot of the repository as its parent. Its id
-        stays. A branch or tag keeps its tip at any age, unless it is deleted.
+        stays. A branch or tag keeps its tip at any age, unless it is deleted. In version 2, all histories are cut by
+        one update, and `diff` still tells all changes since the first snapshot.
 
         An open session on a snapshot that expires cannot be rebased any longer. A commit to a branch that is being
         deleted may be lost with it: do not delete expired branches that are still written to.
@@ -76,6 +80,9 @@ class RepositoryMaintenance:
             if not dry_run:
                 self._store.end_retention(time)
             return set()
+        if self._assets.layout.spec_version > 1:
+            expiration = Expiration(microseconds(time), delete_expired_branches, delete_expired_tags)
+            return self._expire_listed(expiration, dry_run=dry_run)
         released = expire(
             self._assets,
             microseconds(time),
@@ -83,6 +90,21 @@ class RepositoryMaintenance:
             delete_expired_tags=delete_expired_tags,
             dry_run=dry_run,
         )
+        return {encode_id(snapshot_id) for snapshot_id in released}
+
+    def _expire_listed(self, expiration: Expiration, *, dry_run: bool) -> set[str]:
+        """Expire the snapshots of a repository of version 2. Return their ids."""
+        layout = self._assets.layout
+        if dry_run:
+            return {encode_id(snapshot_id) for snapshot_id in expiration.released(layout.info())}
+        released: set[bytes] = set()
+
+        def change(info: RepoInfo) -> tuple[RepoInfo, UpdateType]:
+            released.clear()
+            released.update(expiration.released(info))
+            return expiration.apply(info), ExpirationRan()
+
+        layout.update(change)
         return {encode_id(snapshot_id) for snapshot_id in released}
 
     def garbage_collect(
@@ -116,6 +138,7 @@ class RepositoryMaintenance:
         Raises:
             DamagedObject: A branch, tag, snapshot or manifest cannot be read, so it is unknown which objects are
                 reached. Nothing was deleted.
+            RepositoryReadOnly: The status of the repository is read-only.
         """
         time = check_zone("delete_object_older_than", delete_object_older_than)
         limits = ReadLimits(max_snapshots_in_memory, max_compressed_manifest_mem_bytes, max_concurrent_manifest_fetches)
@@ -125,7 +148,14 @@ class RepositoryMaintenance:
             return GCSummary()
         return collect(self._assets, time, dry_run=dry_run, limits=limits)
 
-    def rewrite_manifests(self, message: str, *, branch: str, metadata: Mapping[str, Any] | None = None) -> str:
+    def rewrite_manifests(
+        self,
+        message: str,
+        *,
+        branch: str,
+        metadata: Mapping[str, Any] | None = None,
+        commit_method: Literal["new_commit", "amend"] = "new_commit",
+    ) -> str:
         """Rewrite the manifests of all arrays by the current splitting rules, and commit them.
 
         Arrays that grew by many small commits have many small manifests, which become one for each split. Chunks do not
@@ -135,6 +165,7 @@ class RepositoryMaintenance:
             message: Says what the commit is for.
             branch: The branch to commit to.
             metadata: Values that JSON can hold. The rules of splitting are added as `splitting_config`.
+            commit_method: Whether the new snapshot follows the newest one, or, in version 2, takes its place.
 
         Returns:
             The id of the new snapshot.
@@ -142,20 +173,23 @@ class RepositoryMaintenance:
         Raises:
             RefNotFound: There is no such branch.
             ConflictError: Another commit came first. The branch is as that commit left it; call this again.
+            InvalidAmend, UnsupportedSpecVersion: The newest snapshot cannot be replaced.
         """
         notes = {**self._default_metadata, **(metadata or {}), METADATA_KEY: splitting_document(self._config.splitting)}
-        tip = refs.lookup(self._store, RefKind.BRANCH, branch)
+        tip = self._assets.layout.lookup(RefKind.BRANCH, branch)
         commit = Commit(self._assets, self._config, self._clock, message, notes, None, self._txn_retention)
-        snapshot_id = commit.rewrite(self._assets.snapshot(tip.snapshot_id))
-        if not refs.move_branch(self._store, tip, snapshot_id):
-            actual = encode_id(refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id)
+        amends = commit_method == "amend"
+        log = amended_log(self._assets, tip.snapshot_id) if amends else None
+        snapshot = commit.rewrite(self._assets.snapshot(tip.snapshot_id), log)
+        if not self._assets.layout.publish(tip, snapshot, amends=amends):
+            actual = encode_id(self._assets.layout.lookup(RefKind.BRANCH, branch).snapshot_id)
             raise ConflictError(
                 f"the branch {branch} moved while its manifests were rewritten, so nothing was changed: "
                 "rewrite them again",
                 expected_parent=encode_id(tip.snapshot_id),
                 actual_parent=actual,
             )
-        return encode_id(snapshot_id)
+        return encode_id(snapshot.snapshot_id)
 
     def mergeable_manifests(self, branch: str) -> int:
         """Return the number of manifests of a branch that `rewrite_manifests` would save.
@@ -166,7 +200,7 @@ class RepositoryMaintenance:
             RefNotFound: There is no such branch.
             DamagedObject: The snapshot cannot be read.
         """
-        snapshot = self._assets.snapshot(refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id)
+        snapshot = self._assets.snapshot(self._assets.layout.lookup(RefKind.BRANCH, branch).snapshot_id)
         return count_mergeable(snapshot, self._config.splitting)
 
     def total_chunks_storage(

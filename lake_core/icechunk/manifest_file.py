@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from lake_core.icechunk.compressed_locations import LocationDecoder
 from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL, FileType, decode_file, encode_file
-from lake_core.icechunk.flatbuffer import FlatbufferError, Table, Tables, damage_of
+from lake_core.icechunk.flatbuffer import FlatbufferError, Positions, Table, Tables, damage_of
 from lake_core.icechunk.flatbuffer_writer import FlatbufferWriter, TableLayout, table_layout
 from lake_core.icechunk.identifier import NODE_ID_LENGTH, OBJECT_ID_LENGTH
 from lake_core.icechunk.manifest import (
@@ -30,11 +31,14 @@ from lake_core.icechunk.manifest import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_ID, _ARRAYS = 0, 1  # slots of Manifest
+_ID, _ARRAYS, _DICTIONARY = range(3)  # slots of Manifest
 _NODE_ID, _REFS = 0, 1  # slots of ArrayManifest
-_INDEX, _INLINE, _OFFSET, _LENGTH, _CHUNK_ID, _LOCATION, _ETAG, _LAST_MODIFIED = range(8)  # slots of ChunkRef
+# Slots of ChunkRef. Only version 2 has the last one.
+_INDEX, _INLINE, _OFFSET, _LENGTH, _CHUNK_ID, _LOCATION, _ETAG, _LAST_MODIFIED, _COMPRESSED_LOCATION = range(9)
 
 _MANIFEST = table_layout(20, (4, 16))
+_MANIFEST_V2 = table_layout(24, (4, 16, 0, 20))
+"""With the compression of locations, as its default is zstd: its value here is 0, for none."""
 _ARRAY = table_layout(16, (4, 12))
 
 
@@ -63,11 +67,12 @@ class VirtualChunks:
 class ArrayManifest:
     """The references of one array in a manifest. They are looked up one by one, or decoded at once."""
 
-    __slots__ = ("_buffer", "_columns", "_count", "_path", "_start")
+    __slots__ = ("_buffer", "_columns", "_count", "_decoder", "_path", "_start")
 
-    def __init__(self, table: Table, path: str) -> None:
+    def __init__(self, table: Table, path: str, decoder: LocationDecoder) -> None:
         self._buffer = table.buffer
         self._path = path
+        self._decoder = decoder
         self._start, self._count = table.vector(_REFS, 4)
         self._columns: dict[int, ChunkReferences] = {}
 
@@ -89,7 +94,7 @@ class ArrayManifest:
                 table = self._table(middle)
                 current = self._index(table)
                 if current == index:
-                    return _reference(table)
+                    return _reference(table, self._decoder)
                 if current < index:
                     low = middle + 1
                 else:
@@ -103,7 +108,7 @@ class ArrayManifest:
         """
         if dimensions not in self._columns:
             with damage_of(self._path):
-                self._columns[dimensions] = _decode_references(self._tables(), dimensions)
+                self._columns[dimensions] = _decode_references(self._tables(), dimensions, self._decoder)
         return self._columns[dimensions]
 
     def native_chunks(self) -> NativeChunks:
@@ -119,10 +124,10 @@ class ArrayManifest:
         """Return the locations of all virtual chunks, of any number of dimensions."""
         with damage_of(self._path):
             tables = self._tables()
-            start, length = tables.vectors(_LOCATION, 1)
-            virtual = ~tables.structures(_CHUNK_ID, OBJECT_ID_LENGTH)[0] & (start != 0)
+            heap, start, length = _locations(tables, self._decoder)
+            virtual = ~tables.structures(_CHUNK_ID, OBJECT_ID_LENGTH)[0] & (start >= 0)
             spans, location = np.unique(np.stack([start[virtual], length[virtual]]), axis=1, return_inverse=True)
-            locations = tuple(self._buffer[first : first + size].decode() for first, size in spans.T.tolist())
+            locations = tuple(heap[first : first + size].decode() for first, size in spans.T.tolist())
             return VirtualChunks(
                 locations,
                 location.reshape(-1),
@@ -134,7 +139,8 @@ class ArrayManifest:
         """Return how many bytes the inline chunks have."""
         with damage_of(self._path):
             tables = self._tables()
-            inline = ~tables.structures(_CHUNK_ID, OBJECT_ID_LENGTH)[0] & (tables.vectors(_LOCATION, 1)[0] == 0)
+            virtual = (tables.fields(_LOCATION) != 0) | (tables.fields(_COMPRESSED_LOCATION) != 0)
+            inline = ~tables.structures(_CHUNK_ID, OBJECT_ID_LENGTH)[0] & ~virtual
             return int(tables.vectors(_INLINE, 1)[1][inline].sum())
 
     def _tables(self) -> Tables:
@@ -154,13 +160,15 @@ class ArrayManifest:
 class Manifest:
     """A decoded manifest file."""
 
-    __slots__ = ("_arrays", "_path", "size")
+    __slots__ = ("_arrays", "_decoder", "_path", "size")
 
     def __init__(self, body: bytes, path: str) -> None:
         self.size = len(body)
         self._path = path
         with damage_of(path):
-            arrays = Table.root(body).tables(_ARRAYS)
+            root = Table.root(body)
+            self._decoder = LocationDecoder(root.optional_blob(_DICTIONARY))
+            arrays = root.tables(_ARRAYS)
             ids = arrays.required_structures(_NODE_ID, NODE_ID_LENGTH)
             self._arrays: dict[bytes, Table | ArrayManifest] = {
                 row.tobytes(): arrays[number] for number, row in enumerate(ids)
@@ -178,7 +186,7 @@ class Manifest:
         array = self._arrays.get(node_id)
         if isinstance(array, Table):
             with damage_of(self._path):
-                array = self._arrays[node_id] = ArrayManifest(array, self._path)
+                array = self._arrays[node_id] = ArrayManifest(array, self._path, self._decoder)
         return array
 
 
@@ -187,11 +195,12 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
     return Manifest(decode_file(data, FileType.MANIFEST, path), path)
 
 
-def _reference(table: Table) -> ChunkReference:
+def _reference(table: Table, decoder: LocationDecoder) -> ChunkReference:
     chunk_id = table.optional_structure(_CHUNK_ID, OBJECT_ID_LENGTH)
     if chunk_id is not None:
         return NativeChunk(chunk_id, table.uint64(_OFFSET), table.uint64(_LENGTH))
-    location = table.optional_string(_LOCATION)
+    compressed = table.optional_blob(_COMPRESSED_LOCATION)
+    location = table.optional_string(_LOCATION) if compressed is None else decoder.decode(compressed).decode()
     if location is not None:
         etag = table.optional_string(_ETAG)
         return VirtualChunk(location, table.uint64(_OFFSET), table.uint64(_LENGTH), etag, table.uint32(_LAST_MODIFIED))
@@ -200,7 +209,21 @@ def _reference(table: Table) -> ChunkReference:
     raise FlatbufferError("a chunk reference has neither a chunk id, a location nor bytes")
 
 
-def _decode_references(tables: Tables, dimensions: int) -> ChunkReferences:
+def _locations(tables: Tables, decoder: LocationDecoder) -> tuple[bytes, Positions, Positions]:
+    """Return a heap, and the start and length in it of each reference's location; the start is -1 without one."""
+    buffer = tables.buffer
+    start, length = tables.vectors(_LOCATION, 1)
+    start = np.where(start == 0, -1, start)
+    frame_start, frame_length = tables.vectors(_COMPRESSED_LOCATION, 1)
+    compressed = frame_start != 0
+    if not compressed.any():
+        return buffer, start, length
+    locations, starts, lengths = decoder.decode_many(buffer, frame_start[compressed], frame_length[compressed])
+    start[compressed], length[compressed] = len(buffer) + starts, lengths
+    return buffer + locations, start, length
+
+
+def _decode_references(tables: Tables, dimensions: int, decoder: LocationDecoder) -> ChunkReferences:
     index_starts, ranks = tables.vectors(_INDEX, 4, required=True)
     if not (ranks == dimensions).all():
         fitting = ranks == dimensions
@@ -218,10 +241,10 @@ def _decode_references(tables: Tables, dimensions: int) -> ChunkReferences:
     for dimension in range(dimensions):
         index[dimension] = words[index_starts + 4 * dimension]
     native, chunk_id = tables.structures(_CHUNK_ID, OBJECT_ID_LENGTH)
-    location_start, location_length = tables.vectors(_LOCATION, 1)
+    heap, location_start, location_length = _locations(tables, decoder)
     inline_start, inline_length = tables.vectors(_INLINE, 1)
     etag_start, etag_length = tables.vectors(_ETAG, 1)
-    virtual = ~native & (location_start != 0)
+    virtual = ~native & (location_start >= 0)
     inline = ~native & ~virtual
     if (inline_start[inline] == 0).any():
         raise FlatbufferError("a chunk reference has neither a chunk id, a location nor bytes")
@@ -239,16 +262,19 @@ def _decode_references(tables: Tables, dimensions: int) -> ChunkReferences:
         etag_start=etag_start,
         etag_length=np.where(virtual & (etag_start != 0), etag_length, -1),
         last_modified=tables.numbers(_LAST_MODIFIED, "<u4"),
-        heap=tables.buffer,
+        heap=heap,
     )
 
 
 def encode_manifest(
-    manifest_id: bytes, arrays: Mapping[bytes, ChunkReferences], level: int = DEFAULT_COMPRESSION_LEVEL
+    manifest_id: bytes,
+    arrays: Mapping[bytes, ChunkReferences],
+    level: int = DEFAULT_COMPRESSION_LEVEL,
+    spec_version: int = 1,
 ) -> bytes:
     """Return a manifest file that holds references of these arrays, given by their node ids."""
     writer = FlatbufferWriter()
-    root = writer.root(_MANIFEST)
+    root = writer.root(_MANIFEST if spec_version == 1 else _MANIFEST_V2)
     writer.put(root + 4, manifest_id)
     node_ids = sorted(arrays)
     entries = writer.offsets(root + 16, len(node_ids))
@@ -258,7 +284,7 @@ def encode_manifest(
         writer.link(entries + 4 * number, array)
         writer.put(array + 4, node_id)
         _write_references(writer, array + 12, arrays[node_id])
-    return encode_file(FileType.MANIFEST, writer.finish(), level)
+    return encode_file(FileType.MANIFEST, writer.finish(), level, spec_version)
 
 
 # Tables of references of one kind are written as one block of fixed-size records, each followed by its index.

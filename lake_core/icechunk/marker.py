@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lake_core.icechunk.ancestry import ancestry
+from lake_core.icechunk.ancestry import reachable
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT
 
 if TYPE_CHECKING:
     from lake_core.icechunk.asset_manager import AssetManager
+    from lake_core.icechunk.repo_info import HistoryEntry
     from lake_core.icechunk.snapshot import Snapshot
 
 RESERVED = "lake_core."
@@ -38,7 +39,7 @@ def version_of(marker: Marker | None) -> int | None:
     return None if marker is None else marker.version
 
 
-def live_markers(snapshot: Snapshot, now: int, retention: int | None) -> dict[str, Marker]:
+def live_markers(snapshot: HistoryEntry, now: int, retention: int | None) -> dict[str, Marker]:
     """Return the markers of a snapshot that still count, by application id.
 
     Args:
@@ -69,7 +70,7 @@ def recorded_markers(assets: AssetManager, snapshot: Snapshot, now: int, retenti
     `live_markers`. Raises MissingObject and DamagedObject where that history cannot be read.
     """
     if snapshot.is_foreign and METADATA_KEY not in snapshot.metadata:
-        for earlier in ancestry(assets, snapshot.snapshot_id):
+        for earlier in reachable(assets, [snapshot.snapshot_id]):
             if not earlier.is_foreign or METADATA_KEY in earlier.metadata:
                 return live_markers(earlier, now, retention)
     return live_markers(snapshot, now, retention)
@@ -78,7 +79,7 @@ def recorded_markers(assets: AssetManager, snapshot: Snapshot, now: int, retenti
 def writes_between(assets: AssetManager, base: Snapshot | None, after: Snapshot) -> int | None:
     """Return how many writes lead from one snapshot to another. None if that is unknown, or the one is no ancestor."""
     total = 0
-    for snapshot in ancestry(assets, after.snapshot_id):
+    for snapshot in reachable(assets, [after.snapshot_id]):
         if snapshot.snapshot_id == (INITIAL_SNAPSHOT if base is None else base.snapshot_id):
             return total
         writes = snapshot.metadata.get(_WRITES_KEY)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lake_core.icechunk.chunk_grid import ChunkRuns, grid_of
 from lake_core.icechunk.errors import InvalidArrayMetadata
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, Node
 
@@ -20,8 +21,10 @@ class ArrayLayout:
 
     shape: tuple[int, ...]
     chunk_shape: tuple[int, ...]
-    """The shape of its chunks, or of its shards if it has shards."""
+    """The shape of its chunks, or of its shards if it has shards; empty for a rectilinear grid."""
     dimension_names: tuple[str | None, ...] | None
+    chunk_runs: tuple[ChunkRuns, ...] | None = None
+    """The lengths of the chunks of a rectilinear grid, for each dimension; None for a regular grid."""
 
 
 def array_layout(path: str, document: bytes) -> ArrayLayout:
@@ -31,7 +34,7 @@ def array_layout(path: str, document: bytes) -> ArrayLayout:
     chunks there: icechunk 2 computes them from the number of chunks.
 
     Raises:
-        InvalidArrayMetadata: The document is not one of an array with a regular grid.
+        InvalidArrayMetadata: The document is not one of an array with a regular or rectilinear grid.
     """
     return _layout(path, _metadata(path, document))
 
@@ -51,12 +54,14 @@ def parse_node(path: str, document: bytes, node_id: bytes) -> Node:
             f"the zarr.json of {path} describes neither an array nor a group: set its node_type to one of them"
         )
     layout = _layout(path, metadata)
-    if 0 in layout.chunk_shape:
+    if 0 in layout.chunk_shape or any(size == 0 for runs in layout.chunk_runs or () for size, _ in runs):
         raise InvalidArrayMetadata(
             f"the chunks of {path} have the length 0 along a dimension: make them at least 1 long"
         )
     _check_chunk_keys(path, metadata.get("chunk_key_encoding"))
-    array = ArrayNode(node_id, path, document, layout.shape, layout.chunk_shape, layout.dimension_names)
+    array = ArrayNode(
+        node_id, path, document, layout.shape, layout.chunk_shape, layout.dimension_names, chunk_runs=layout.chunk_runs
+    )
     if any(count > _LARGEST_GRID for count in array.grid):
         raise InvalidArrayMetadata(
             f"the array {path} has more than {_LARGEST_GRID} chunks along a dimension: make its chunks larger"
@@ -78,13 +83,18 @@ def _metadata(path: str, document: bytes) -> dict[str, Any]:
 
 def _layout(path: str, metadata: Mapping[str, Any]) -> ArrayLayout:
     shape = _lengths(path, "shape", metadata.get("shape"))
-    chunk_shape = _chunk_shape(path, metadata.get("chunk_grid"))
-    if len(shape) != len(chunk_shape):
+    grid = metadata.get("chunk_grid")
+    is_rectilinear = isinstance(grid, Mapping) and grid.get("name") == "rectilinear"
+    runs = _chunk_runs(path, grid or {}, shape) if is_rectilinear else None
+    chunk_shape = _chunk_shape(path, grid) if runs is None else ()
+    dimensions = len(chunk_shape if runs is None else runs)
+    if len(shape) != dimensions:
         raise InvalidArrayMetadata(
-            f"the zarr.json of {path} has a shape of {len(shape)} dimensions and chunks of {len(chunk_shape)}: "
+            f"the zarr.json of {path} has a shape of {len(shape)} dimensions and chunks of {dimensions}: "
             "give both the same number"
         )
-    return ArrayLayout(shape, chunk_shape, _dimension_names(path, metadata.get("dimension_names"), len(shape)))
+    names = _dimension_names(path, metadata.get("dimension_names"), len(shape))
+    return ArrayLayout(shape, chunk_shape, names, runs)
 
 
 def _lengths(path: str, name: str, value: Any) -> tuple[int, ...]:
@@ -105,9 +115,29 @@ def _chunk_shape(path: str, grid: Any) -> tuple[int, ...]:
         or not isinstance(grid.get("configuration"), Mapping)
     ):
         raise InvalidArrayMetadata(
-            f"the chunk grid of {path} is not regular, but a repository stores regular grids only"
+            f"the chunk grid of {path} is neither regular nor rectilinear, but a repository stores these grids only"
         )
     return _lengths(path, "chunk_shape", grid["configuration"].get("chunk_shape"))
+
+
+def _chunk_runs(path: str, grid: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[ChunkRuns, ...]:
+    """Return the lengths of chunks along each dimension: a number for all, or a list of lengths and of runs of them."""
+    settings = grid.get("configuration")
+    axes = settings.get("chunk_shapes") if isinstance(settings, Mapping) else None
+    if not isinstance(settings, Mapping) or settings.get("kind", "inline") != "inline" or not isinstance(axes, list):
+        raise InvalidArrayMetadata(f"the rectilinear chunk grid of {path} does not list the shapes of chunks inline")
+    runs: list[ChunkRuns] = []
+    for number, axis in enumerate(axes):
+        if isinstance(axis, list):
+            pairs = [each if isinstance(each, list) else [each, 1] for each in axis]
+            if any(len(pair) != 2 for pair in pairs):
+                raise InvalidArrayMetadata(f"a run of chunks in the zarr.json of {path} is not a length and a count")
+            runs.append(tuple((*_lengths(path, "chunk_shapes", pair),) for pair in pairs))  # type: ignore[misc]
+        else:
+            (size,) = _lengths(path, "chunk_shapes", [axis])
+            length = shape[number] if number < len(shape) else 0
+            runs.append(((size, grid_of([length], [size])[0]),))
+    return tuple(runs)
 
 
 def _check_chunk_keys(path: str, encoding: Any) -> None:

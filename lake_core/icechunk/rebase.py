@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lake_core.icechunk.ancestry import snapshots_between
 from lake_core.icechunk.conflict_detector import RebaseStep
+from lake_core.icechunk.diff import merged
 from lake_core.icechunk.errors import NotInAncestry
 from lake_core.icechunk.identifier import encode_id
 from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
@@ -43,9 +44,10 @@ def rebase(
             f"the branch no longer holds the snapshot {encode_id(base_id)} of the session, because it was "
             "reset or its history has expired: write again in a new session"
         ) from None
-    for snapshot_id in commits:
+    for snapshot_id, logs in commits.items():
         theirs = assets.snapshot(snapshot_id)
-        step = RebaseStep(assets.snapshot(base_id), theirs, assets.transaction_log(snapshot_id), changes)
+        log = merged(assets.transaction_log(log_id) for log_id in logs)
+        step = RebaseStep(assets.snapshot(base_id), theirs, log, changes)
         base_id, changes = snapshot_id, _onto(theirs, solver.solve(step))
         yield base_id, changes
 

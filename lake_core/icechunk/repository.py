@@ -7,38 +7,31 @@ import json
 from contextlib import contextmanager
 from copy import copy
 from datetime import datetime, timedelta
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from lake_core.clock import Clock, aware
-from lake_core.errors import AlreadyExists, PreconditionFailed
-from lake_core.icechunk import refs
-from lake_core.icechunk.ancestry import ancestry
-from lake_core.icechunk.asset_manager import SNAPSHOTS, AssetManager
+from lake_core.icechunk.ancestry import ancestry, parent_of
+from lake_core.icechunk.asset_manager import AssetManager
 from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.config import RepositoryConfig
-from lake_core.icechunk.config_file import CONFIG_KEY, encode_config
+from lake_core.icechunk.creation import create_objects, exists_to_open
 from lake_core.icechunk.diff import Diff, diff
-from lake_core.icechunk.errors import (
-    ConfigConflict,
-    RefAlreadyExists,
-    RepositoryAlreadyExists,
-    SnapshotNotFound,
-)
-from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id
+from lake_core.icechunk.errors import SnapshotNotFound
+from lake_core.icechunk.feature_flags import MOVE_NODE, check_enabled
+from lake_core.icechunk.layouts import check_repository, layout_of, spec_version_at
 from lake_core.icechunk.maintenance import RepositoryMaintenance
-from lake_core.icechunk.refs import MAIN, RefKind
-from lake_core.icechunk.repository_layout import SPEC_V2_KEY, check_branch, check_spec_version, read_config
+from lake_core.icechunk.refs import RefKind
 from lake_core.icechunk.repository_refs import RepositoryRefs
+from lake_core.icechunk.repository_state import RepositoryState, snapshot_info
 from lake_core.icechunk.session import Session
 from lake_core.icechunk.snapshot import (
+    ManifestFileInfo,
     SnapshotInfo,
     check_zone,
-    initial_snapshot,
     microseconds,
     snapshot_document,
-    snapshot_info,
 )
-from lake_core.icechunk.snapshot_file import encode_snapshot
 from lake_core.icechunk.virtual import Access, VirtualChunks
 from lake_core.store import ObjectStore, store_at
 
@@ -48,10 +41,23 @@ if TYPE_CHECKING:
 
     from lake_core.icechunk.conflict_solver import ConflictSolver
 
+
+class SpecVersion(IntEnum):
+    """A version of the specification."""
+
+    v1 = 1
+    v2 = 2
+
+    @staticmethod
+    def current() -> SpecVersion:
+        """Return the newest version."""
+        return SpecVersion.v2
+
+
 SessionT = TypeVar("SessionT", bound=Session)
 
 
-class Repository(RepositoryRefs, RepositoryMaintenance):
+class Repository(RepositoryRefs, RepositoryState, RepositoryMaintenance):
     """A repository.
 
     `create`, `open` and `open_or_create` return one; all of them take a URL, a path or an `ObjectStore`.
@@ -74,7 +80,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         self._authorized = dict(authorize_virtual_chunk_access or {})
         self._clock = aware(clock)
         self._txn_retention = None if txn_retention is None else txn_retention // timedelta(microseconds=1)
-        self._assets = AssetManager(store, compression_level=config.compression_level)
+        self._assets = AssetManager(store, compression_level=config.compression_level, clock=self._clock)
         self._default_metadata: dict[str, Any] = {}
 
     def __repr__(self) -> str:
@@ -93,6 +99,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         exist_ok: bool = False,
         clock: Clock | None = None,
         txn_retention: timedelta | None = None,
+        spec_version: SpecVersion | int | None = None,
     ) -> Self:
         """Create a repository in an empty folder.
 
@@ -105,54 +112,26 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
             clock: Returns the time, for tests.
             txn_retention: How long the transaction identifiers of `commit(txn=…)` count. By default, they count
                 forever.
+            spec_version: The version of the specification that it follows: 1, the default, or 2, which icechunk before
+                2.0 cannot read.
 
         Raises:
             RepositoryAlreadyExists: The folder holds a repository, or other objects.
+            UnsupportedSpecVersion: There is no such version.
         """
         store = store_at(location, storage_options)
         config = config or RepositoryConfig()
         config.check()
-        leftovers = {SNAPSHOTS + encode_id(INITIAL_SNAPSHOT), CONFIG_KEY}
-        # What an interrupted creation left does not matter, because it has no branch.
-        obstacle = (
-            None if cls.exists(store) else next((meta.key for meta in store.list() if meta.key not in leftovers), None)
-        )
-        # Checked after the listing: the listed objects may be of a repository that another process has just created.
-        if cls.exists(store):
-            if exist_ok:
-                return cls.open(
-                    store,
-                    config=config,
-                    authorize_virtual_chunk_access=authorize_virtual_chunk_access,
-                    clock=clock,
-                    txn_retention=txn_retention,
-                )
-            raise RepositoryAlreadyExists(
-                f"a repository exists at {store.url()}: open it (Repository.open), or create it with exist_ok=True"
+        if exists_to_open(store, exist_ok=exist_ok):
+            return cls.open(
+                store,
+                config=config,
+                authorize_virtual_chunk_access=authorize_virtual_chunk_access,
+                clock=clock,
+                txn_retention=txn_retention,
             )
-        if obstacle is not None:
-            raise RepositoryAlreadyExists(
-                f"{store.url()} holds other objects, such as {obstacle!r}: create the repository in an empty folder"
-            )
-        try:
-            snapshot = initial_snapshot(microseconds(aware(clock)()))
-            store.put(
-                SNAPSHOTS + encode_id(INITIAL_SNAPSHOT),
-                encode_snapshot(snapshot, config.compression_level),
-                if_absent=True,
-            )
-        except AlreadyExists:
-            pass
-        etag = None
-        if config != RepositoryConfig():
-            etag = store.put(CONFIG_KEY, encode_config(config)).etag
-        try:
-            refs.create(store, RefKind.BRANCH, MAIN, INITIAL_SNAPSHOT)
-        except RefAlreadyExists:
-            if not exist_ok:
-                raise RepositoryAlreadyExists(
-                    f"a repository was created at {store.url()} at the same time: open it (Repository.open)"
-                ) from None
+        now = microseconds(aware(clock)())
+        etag = create_objects(store, config, spec_version or SpecVersion.v1, now, exist_ok=exist_ok)
         return cls(
             store,
             config,
@@ -188,13 +167,14 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
 
         Raises:
             RepositoryNotFound: There is no repository.
-            UnsupportedSpecVersion: The repository is of version 2 of the specification.
+            UnsupportedSpecVersion: The repository follows a version of the specification after 2.
             DamagedObject: The branch main, or the configuration, cannot be read.
         """
         store = store_at(location, storage_options)
-        check_spec_version(store)
-        check_branch(store)
-        stored, etag = read_config(store)
+        layout = layout_of(store)
+        check_repository(layout)
+        saved, etag = layout.read_config()
+        stored = RepositoryConfig() if saved is None else saved
         return cls(
             store,
             stored if config is None else stored.merge(config),
@@ -206,16 +186,32 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
 
     @classmethod
     def open_or_create(cls, location: str | os.PathLike[str] | ObjectStore, **options: Any) -> Self:
-        """Open a repository, or create it if there is none. Takes the arguments of `create`."""
-        return cls.create(location, **{**options, "exist_ok": True})
+        """Open a repository, or create it if there is none. Takes the arguments of `create`.
+
+        `create_version` is another name of `spec_version`, as icechunk has it.
+        """
+        version = options.pop("create_version", None)
+        return cls.create(location, **{"spec_version": version, **options, "exist_ok": True})
 
     @staticmethod
     def exists(
         location: str | os.PathLike[str] | ObjectStore, *, storage_options: Mapping[str, object] | None = None
     ) -> bool:
         """Return whether the location holds a repository."""
-        store = store_at(location, storage_options)
-        return store.exists(refs.ref_key(RefKind.BRANCH, MAIN)) or store.exists(SPEC_V2_KEY)
+        return spec_version_at(store_at(location, storage_options)) is not None
+
+    @staticmethod
+    def fetch_spec_version(
+        location: str | os.PathLike[str] | ObjectStore, *, storage_options: Mapping[str, object] | None = None
+    ) -> SpecVersion | None:
+        """Return the version of the specification that a repository follows, or None if there is no repository."""
+        version = spec_version_at(store_at(location, storage_options))
+        return None if version is None else SpecVersion(version)
+
+    @property
+    def spec_version(self) -> SpecVersion:
+        """Return the version of the specification that the repository follows: 1 or 2."""
+        return SpecVersion(self._assets.layout.spec_version)
 
     def reopen(
         self, config: RepositoryConfig | None = None, authorize_virtual_chunk_access: Mapping[str, Access] | None = None
@@ -234,7 +230,8 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
             other._config = self._config.merge(config)
             other._config.check()
             if other._config.compression_level != self._config.compression_level:
-                other._assets = AssetManager(self._store, compression_level=other._config.compression_level)
+                level = other._config.compression_level
+                other._assets = AssetManager(self._store, compression_level=level, clock=self._clock)
         if authorize_virtual_chunk_access is not None:
             other._authorized = dict(authorize_virtual_chunk_access)
         return other
@@ -271,8 +268,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         location: str | os.PathLike[str] | ObjectStore, *, storage_options: Mapping[str, object] | None = None
     ) -> RepositoryConfig | None:
         """Return the stored configuration of a repository, or None if it has the default one."""
-        config, etag = read_config(store_at(location, storage_options))
-        return config if etag is not None else None
+        return layout_of(store_at(location, storage_options)).read_config()[0]
 
     @property
     def storage(self) -> ObjectStore:
@@ -283,6 +279,10 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
     def assets(self) -> AssetManager:
         """Return the files of the repository."""
         return self._assets
+
+    def now(self) -> datetime:
+        """Return the time, by the clock of this handle."""
+        return self._clock()
 
     # Configuration
 
@@ -297,18 +297,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         Raises:
             ConfigConflict: Another process saved one since this one was read.
         """
-        data = encode_config(self._config)
-        try:
-            if self._config_etag is None:
-                meta = self._store.put(CONFIG_KEY, data, if_absent=True)
-            else:
-                meta = self._store.put(CONFIG_KEY, data, if_match=self._config_etag)
-        except (AlreadyExists, PreconditionFailed):
-            raise ConfigConflict(
-                "another process saved the configuration since it was read: "
-                "open the repository again, and repeat the change"
-            ) from None
-        self._config_etag = meta.etag
+        self._config_etag = self._assets.layout.save_config(self._config, self._config_etag)
 
     @property
     def authorized_virtual_container_prefixes(self) -> set[str]:
@@ -332,9 +321,22 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         Raises:
             RefNotFound: There is no such branch. `list_branches` lists them.
             DamagedObject: The branch cannot be read.
-            UnsupportedSpecVersion: Another client has upgraded the repository to version 2 of the specification.
+            RepositoryReadOnly: The status of the repository is read-only.
         """
-        return self._session(refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id, branch, Session)
+        return self._session(self._writable_tip(branch), branch, Session)
+
+    def rearrange_session(self, branch: str) -> Session:
+        """Open a session on the tip of a branch that moves nodes: `session.move(from_path, to_path)`.
+
+        Raises:
+            UnsupportedSpecVersion: The repository is of version 1.
+            FeatureDisabled: The repository does not allow moves.
+            RefNotFound, RepositoryReadOnly: As `writable_session` raises them.
+        """
+        check_enabled(self._assets.layout.info(), MOVE_NODE)
+        session = self.writable_session(branch)
+        session._rearranges = True
+        return session
 
     def readonly_session(
         self,
@@ -364,7 +366,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
 
     def _as_of(self, branch: str, time: datetime) -> bytes:
         check_zone("as_of", time)
-        for snapshot in ancestry(self._assets, refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id):
+        for snapshot in ancestry(self._assets, self._assets.layout.lookup(RefKind.BRANCH, branch).snapshot_id):
             if snapshot.written_at <= time:
                 return snapshot.snapshot_id
         raise SnapshotNotFound(
@@ -372,7 +374,6 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         )
 
     def _session(self, snapshot_id: bytes, branch: str | None, kind: type[SessionT]) -> SessionT:
-        check_spec_version(self._store)
         containers = VirtualChunks(dict(self._config.virtual_chunk_containers or {}), self._authorized)
         return kind(
             self._assets,
@@ -409,9 +410,9 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         if sum(name is not None for name in (branch, tag, snapshot_id)) != 1:
             raise ValueError("pass exactly one of branch, tag and snapshot_id")
         if branch is not None:
-            return refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id
+            return self._assets.layout.lookup(RefKind.BRANCH, branch).snapshot_id
         if tag is not None:
-            return refs.lookup(self._store, RefKind.TAG, tag).snapshot_id
+            return self._assets.layout.lookup(RefKind.TAG, tag).snapshot_id
         assert snapshot_id is not None
         return self._existing(snapshot_id)
 
@@ -435,7 +436,11 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         Raises:
             SnapshotNotFound: The repository has no such snapshot. `ancestry` lists those of a branch.
         """
-        return snapshot_info(self._assets.read_snapshot(self._existing(snapshot_id)))
+        return snapshot_info(next(ancestry(self._assets, self._existing(snapshot_id))))
+
+    def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:
+        """Return the manifests of a snapshot. Raises SnapshotNotFound."""
+        return list(self._assets.snapshot(self._existing(snapshot_id)).manifest_files.values())
 
     def inspect_snapshot(self, snapshot_id: str, *, pretty: bool = True) -> str:
         """Return the contents of a snapshot as JSON: its nodes, and the manifests of each array.
@@ -443,7 +448,8 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         Raises:
             SnapshotNotFound: The repository has no such snapshot. `ancestry` lists those of a branch.
         """
-        document = snapshot_document(self._assets.read_snapshot(self._existing(snapshot_id)))
+        identifier = self._existing(snapshot_id)
+        document = snapshot_document(self._assets.read_snapshot(identifier), parent_of(self._assets, identifier))
         return json.dumps(document, indent=2 if pretty else None)
 
     async def async_ancestry(
@@ -480,6 +486,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
     reopen_async = asynchronous(reopen)
     save_config_async = asynchronous(save_config)
     writable_session_async = asynchronous(writable_session)
+    rearrange_session_async = asynchronous(rearrange_session)
     readonly_session_async = asynchronous(readonly_session)
     lookup_snapshot_async = asynchronous(lookup_snapshot)
     inspect_snapshot_async = asynchronous(inspect_snapshot)

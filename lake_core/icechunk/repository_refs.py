@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lake_core.icechunk import refs
 from lake_core.icechunk.apply_difference import new_objects
-from lake_core.icechunk.asset_manager import MANIFESTS, SNAPSHOTS
 from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.difference import difference
 from lake_core.icechunk.errors import ConflictError, InvalidIdentifier, SnapshotNotFound
+from lake_core.icechunk.folders import MANIFESTS
 from lake_core.icechunk.identifier import decode_id, encode_id
 from lake_core.icechunk.refs import RefKind
 
@@ -29,27 +28,27 @@ class RepositoryRefs:
 
     def list_branches(self) -> set[str]:
         """Return the names of all branches."""
-        return refs.list_names(self._store, RefKind.BRANCH)
+        return self._assets.layout.list_names(RefKind.BRANCH)
 
     def list_tags(self) -> set[str]:
         """Return the names of all tags."""
-        return refs.list_names(self._store, RefKind.TAG)
+        return self._assets.layout.list_names(RefKind.TAG)
 
     def lookup_branch(self, branch: str) -> str:
         """Return the id of the snapshot at the tip of a branch. Raises RefNotFound."""
-        return encode_id(refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id)
+        return encode_id(self._assets.layout.lookup(RefKind.BRANCH, branch).snapshot_id)
 
     def lookup_tag(self, tag: str) -> str:
         """Return the id of the snapshot that a tag names. Raises RefNotFound."""
-        return encode_id(refs.lookup(self._store, RefKind.TAG, tag).snapshot_id)
+        return encode_id(self._assets.layout.lookup(RefKind.TAG, tag).snapshot_id)
 
     def create_branch(self, branch: str, snapshot_id: str) -> None:
         """Create a branch at a snapshot. Raises RefAlreadyExists, InvalidRefName, SnapshotNotFound."""
-        refs.create(self._store, RefKind.BRANCH, branch, self._existing(snapshot_id))
+        self._assets.layout.create_ref(RefKind.BRANCH, branch, self._existing(snapshot_id))
 
     def create_tag(self, tag: str, snapshot_id: str) -> None:
         """Create a tag at a snapshot. Raises RefAlreadyExists, InvalidRefName, SnapshotNotFound."""
-        refs.create(self._store, RefKind.TAG, tag, self._existing(snapshot_id))
+        self._assets.layout.create_ref(RefKind.TAG, tag, self._existing(snapshot_id))
 
     def reset_branch(self, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None) -> None:
         """Move a branch to any snapshot. Commits that only it reached become garbage.
@@ -65,11 +64,11 @@ class RepositoryRefs:
             ConflictError: The branch has another tip, or was moved at the same time.
         """
         target = self._existing(snapshot_id)
-        tip = refs.lookup(self._store, RefKind.BRANCH, branch)
+        tip = self._assets.layout.lookup(RefKind.BRANCH, branch)
         expected = tip.snapshot_id if from_snapshot_id is None else decode_id(from_snapshot_id)
         if self._store.versioned:
             self._check_whole(tip.snapshot_id, target)
-        if tip.snapshot_id != expected or not refs.move_branch(self._store, tip, target):
+        if tip.snapshot_id != expected or not self._assets.layout.move_branch(tip, target):
             actual = self.lookup_branch(branch)
             raise ConflictError(
                 f"the branch {branch} is at {actual}, not at {encode_id(expected)}: check what was committed, "
@@ -80,11 +79,11 @@ class RepositoryRefs:
 
     def delete_branch(self, branch: str) -> None:
         """Delete a branch. Raises RefNotFound; InvalidRefName for main."""
-        refs.delete_branch(self._store, branch)
+        self._assets.layout.delete_branch(branch)
 
     def delete_tag(self, tag: str) -> None:
         """Delete a tag. Its name is never used again. Raises RefNotFound."""
-        refs.delete_tag(self._store, tag)
+        self._assets.layout.delete_tag(tag)
 
     def _check_whole(self, tip: bytes, target: bytes) -> None:
         """Raise SnapshotNotFound if the lake has collected what a snapshot needs, and the tip does not."""
@@ -108,7 +107,7 @@ class RepositoryRefs:
             identifier = decode_id(snapshot_id)
         except InvalidIdentifier as error:
             raise SnapshotNotFound(str(error)) from None
-        if not self._store.exists(SNAPSHOTS + encode_id(identifier)):
+        if not self._assets.layout.has_snapshot(identifier):
             raise SnapshotNotFound(
                 f"the repository has no snapshot {snapshot_id}: call ancestry() for the snapshots of a branch"
             )

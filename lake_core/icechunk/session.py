@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from lake_core.icechunk import refs
+from lake_core.icechunk.amending import amended_log
 from lake_core.icechunk.ancestry import ancestry
 from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.commit import Commit, CommitResult, change_log
-from lake_core.icechunk.diff import Diff, describe
+from lake_core.icechunk.diff import Diff, describe, merged
 from lake_core.icechunk.errors import (
     ConflictError,
     IcechunkError,
     InvalidTransaction,
     NoChangesToCommit,
     UnmergeableFork,
+    WrongSessionMode,
 )
 from lake_core.icechunk.identifier import encode_id
 from lake_core.icechunk.rebase import rebase
+from lake_core.icechunk.refs import RefKind
 from lake_core.icechunk.session_state import SessionState
 from lake_core.icechunk.store import IcechunkStore
 from lake_core.txn import Txn, check_txn
@@ -65,6 +68,7 @@ class Session(SessionState):
         rebase_tries: int = 1_000,
         *,
         txn: Txn | None = None,
+        allow_empty: bool = False,
     ) -> CommitResult:
         """Publish the changes as a new snapshot at the tip of the branch. The session is read-only from then on.
 
@@ -75,12 +79,13 @@ class Session(SessionState):
             rebase_tries: How many times to rebase.
             txn: An application id and a version. If the branch has that version or a later one already, nothing is
                 committed: the result is the id of the snapshot that recorded it, and its `skipped` is true.
+            allow_empty: Whether to commit a session without changes.
 
         Returns:
             The id of the snapshot.
 
         Raises:
-            NoChangesToCommit: The session has no changes, and no `txn` was given.
+            NoChangesToCommit: The session has no changes, and neither `txn` nor `allow_empty` was given.
             InvalidHierarchy: The snapshot would have a node without a parent group, or two nodes at one path. Nothing
                 is written.
             ConflictError: The branch has moved, and no solver was given, or it moved again at each try. The session can
@@ -93,13 +98,14 @@ class Session(SessionState):
         self.check_not_read_only()
         check_txn(txn, InvalidTransaction)
         self._check_merged()
-        if not self.has_uncommitted_changes and txn is None:
+        if not self.has_uncommitted_changes and txn is None and not allow_empty:
             raise NoChangesToCommit("the session has no changes: write something first, or do not commit")
         assert self._branch is not None
         commit = self._commit(message, metadata, txn)
         rebases = 0
         while True:
-            tip = refs.lookup(self.assets.store, refs.RefKind.BRANCH, self._branch)
+            layout = self.assets.layout
+            tip = layout.lookup(RefKind.BRANCH, self._branch)
             published = self._published(tip.snapshot_id)
             if published is not None:
                 return self._finish(published, CommitResult(encode_id(published)))
@@ -107,15 +113,65 @@ class Session(SessionState):
             if recorded is not None:
                 return self._finish(tip.snapshot_id, recorded)
             if tip.snapshot_id == self._base_id:
-                snapshot_id = commit.write(self.change_set, self.snapshot)
-                self._unconfirmed.add(snapshot_id)
-                if refs.move_branch(self.assets.store, tip, snapshot_id):
-                    return self._finish(snapshot_id, CommitResult(encode_id(snapshot_id)))
+                if rebases and layout.spec_version > 1:
+                    attempts = {"__icechunk": {"rebase_attempts": rebases}}
+                    commit = replace(commit, metadata={**commit.metadata, **attempts})
+                snapshot = commit.write(self.change_set, self.snapshot)
+                self._unconfirmed.add(snapshot.snapshot_id)
+                if layout.publish(tip, snapshot, rearranges=self._rearranges):
+                    return self._finish(snapshot.snapshot_id, CommitResult(encode_id(snapshot.snapshot_id)))
             elif rebase_with is None or rebases == rebase_tries:
                 raise self._conflict(tip.snapshot_id)
             else:
                 self.rebase(rebase_with)
                 rebases += 1
+
+    def amend(
+        self, message: str, metadata: Mapping[str, Any] | None = None, *, allow_empty: bool = False
+    ) -> CommitResult:
+        """Publish the changes in a snapshot that replaces the newest one of the branch.
+
+        The new snapshot has the parent of the replaced one, and the changes of both. The replaced snapshot stays until
+        it is collected as garbage.
+
+        Args:
+            message: The purpose of both changes.
+            metadata: Values that JSON can hold, kept with the snapshot. Those of the replaced one are not.
+            allow_empty: Whether to amend without changes, for another message.
+
+        Returns:
+            The id of the snapshot.
+
+        Raises:
+            UnsupportedSpecVersion: The repository is of version 1.
+            NoChangesToCommit: The session has no changes, and `allow_empty` was not given.
+            InvalidAmend: The newest commit is the first snapshot of the repository, or the repository is in a lake.
+            WrongSessionMode: The newest commit moved nodes, and this session does not.
+            ConflictError: The branch has moved. Nothing was replaced, and the session can still be used.
+        """
+        self.check_not_read_only()
+        self._check_merged()
+        log = amended_log(self.assets, self._base_id)
+        if not self.has_uncommitted_changes and not allow_empty:
+            raise NoChangesToCommit("the session has no changes: write something first, or amend with allow_empty=True")
+        if log.moved_nodes and not self._rearranges:
+            raise WrongSessionMode(
+                f"the commit {self.snapshot_id} moved nodes, so only moves can be added to it: commit the changes"
+            )
+        assert self._branch is not None
+        layout = self.assets.layout
+        tip = layout.lookup(RefKind.BRANCH, self._branch)
+        published = self._published(tip.snapshot_id)
+        if published is not None:
+            return self._finish(published, CommitResult(encode_id(published)))
+        if tip.snapshot_id == self._base_id:
+            log = merged([log, change_log(self.change_set, self.snapshot)])
+            snapshot = self._commit(message, metadata).write(self.change_set, self.snapshot, log=log, writes=None)
+            self._unconfirmed.add(snapshot.snapshot_id)
+            if layout.publish(tip, snapshot, amends=True, rearranges=self._rearranges):
+                return self._finish(snapshot.snapshot_id, CommitResult(encode_id(snapshot.snapshot_id)))
+            self._unconfirmed.discard(snapshot.snapshot_id)
+        raise self._conflict(layout.lookup(RefKind.BRANCH, self._branch).snapshot_id)
 
     def flush(self, message: str, metadata: Mapping[str, Any] | None = None) -> str:
         """Write the changes as a new snapshot that no branch has. The session reads that snapshot from then on.
@@ -132,10 +188,10 @@ class Session(SessionState):
         self._check_merged()
         if not self.has_uncommitted_changes:
             raise NoChangesToCommit("the session has no changes: write something first, or do not flush")
-        snapshot_id = self._commit(message, metadata).write(self.change_set, self.snapshot)
-        self._finish(snapshot_id, CommitResult(encode_id(snapshot_id)))
+        snapshot = self._commit(message, metadata).write(self.change_set, self.snapshot)
+        self.assets.layout.publish_detached(snapshot)
         self._branch = None
-        return encode_id(snapshot_id)
+        return self._finish(snapshot.snapshot_id, CommitResult(encode_id(snapshot.snapshot_id)))
 
     def _commit(self, message: str, metadata: Mapping[str, Any] | None, txn: Txn | None = None) -> Commit:
         merged = {**self._default_metadata, **(metadata or {})}
@@ -194,7 +250,7 @@ class Session(SessionState):
         """
         self.check_writable()
         assert self._branch is not None
-        tip = refs.lookup(self.assets.store, refs.RefKind.BRANCH, self._branch)
+        tip = self.assets.layout.lookup(RefKind.BRANCH, self._branch)
         if tip.snapshot_id != self._base_id:
             for snapshot_id, changes in rebase(self.assets, self.change_set, self._base_id, tip.snapshot_id, solver):
                 self._base_id, self.change_set = snapshot_id, changes
@@ -210,7 +266,7 @@ class Session(SessionState):
             ReadOnlySession: The session is read-only: pickle the session itself.
             IcechunkError: The session has changes of its own: commit them first.
         """
-        self.check_writable()
+        self.check_editable()
         if self.has_uncommitted_changes:
             raise IcechunkError(
                 "the session has uncommitted changes, which its forks would not see: "
@@ -248,6 +304,7 @@ class Session(SessionState):
         self._forked = False
 
     commit_async = asynchronous(commit)
+    amend_async = asynchronous(amend)
     flush_async = asynchronous(flush)
     rebase_async = asynchronous(rebase)
     merge_async = asynchronous(merge)
@@ -261,6 +318,10 @@ class ForkSession(Session):
         raise TypeError(
             "a fork cannot be committed: merge it into the session that it was forked from, and commit that"
         )
+
+    def amend(self, *args: Any, **options: Any) -> NoReturn:
+        """Raise TypeError: a fork is merged into its session, and that is committed."""
+        raise TypeError("a fork cannot be amended: merge it into the session that it was forked from, and amend that")
 
     def flush(self, message: str, metadata: Mapping[str, Any] | None = None) -> NoReturn:
         """Raise TypeError: a fork is merged into its session, and that is flushed."""

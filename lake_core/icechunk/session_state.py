@@ -11,6 +11,7 @@ from lake_core.clock import AwareClock, system_clock
 from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.change_set import ChangeSet, is_inside
 from lake_core.icechunk.chunk_file import read_chunk, write_chunk
+from lake_core.icechunk.chunk_grid import keeps_chunks
 from lake_core.icechunk.errors import (
     EmptyChunk,
     InvalidArrayMetadata,
@@ -18,8 +19,9 @@ from lake_core.icechunk.errors import (
     NodeNotFound,
     ReadOnlySession,
     UnconfirmedCommit,
+    WrongSessionMode,
 )
-from lake_core.icechunk.hierarchy import check_path
+from lake_core.icechunk.hierarchy import check_path, checked_move
 from lake_core.icechunk.identifier import encode_id, new_node_id
 from lake_core.icechunk.manifest import (
     ChunkIndex,
@@ -33,6 +35,7 @@ from lake_core.icechunk.manifest import (
     is_in,
     overlap,
 )
+from lake_core.icechunk.moves import moved_node, moved_nodes
 from lake_core.icechunk.node_metadata import parse_node
 from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
 
@@ -45,6 +48,15 @@ if TYPE_CHECKING:
     from lake_core.icechunk.asset_manager import AssetManager
     from lake_core.icechunk.config import RepositoryConfig
     from lake_core.icechunk.virtual import VirtualChunks
+
+
+class SessionMode(Enum):
+    """What a session may change."""
+
+    readonly = 0
+    writable = 1
+    rearrange = 2
+    """Only the paths of nodes."""
 
 
 class ChunkType(Enum):
@@ -85,6 +97,7 @@ class SessionState:
         self._default_metadata = dict(default_metadata or {})
         self._txn_retention = txn_retention
         self._read_only = branch is None
+        self._rearranges = False
         self._forked = False
         self._unconfirmed: set[bytes] = set()
         """Snapshots that the branch may have been moved to: the store has not answered."""
@@ -109,6 +122,13 @@ class SessionState:
     def read_only(self) -> bool:
         """Return whether the session is read-only."""
         return self._read_only
+
+    @property
+    def mode(self) -> SessionMode:
+        """Return what the session may change."""
+        if self.read_only:
+            return SessionMode.readonly
+        return SessionMode.rearrange if self._rearranges else SessionMode.writable
 
     @property
     def snapshot_id(self) -> str:
@@ -150,6 +170,14 @@ class SessionState:
                 "answer: commit again before making other changes, or discard these"
             )
 
+    def check_editable(self) -> None:
+        """Raise what `check_writable` raises, and WrongSessionMode if the session only moves nodes."""
+        self.check_writable()
+        if self._rearranges:
+            raise WrongSessionMode(
+                "the session only moves nodes: write in another one, from Repository.writable_session(branch)"
+            )
+
     def check_not_read_only(self) -> None:
         """Raise ReadOnlySession if the session is read-only."""
         if self.read_only:
@@ -161,6 +189,8 @@ class SessionState:
 
     def node(self, path: str) -> Node | None:
         """Return the array or group at an absolute path, or None."""
+        if self.change_set.moves:
+            return moved_node(self.change_set.moves, self.snapshot.nodes, path)
         node = self.change_set.nodes.get(path)
         if node is None:
             node = self.snapshot.nodes.get(path)
@@ -178,6 +208,9 @@ class SessionState:
     def node_paths(self) -> Iterator[str]:
         """Yield the paths of all nodes."""
         nodes = self.snapshot.nodes
+        if self.change_set.moves:
+            yield from moved_nodes(self.change_set.moves, nodes)
+            return
         for path in nodes:
             if path not in self.change_set.nodes and (not self.change_set.deleted or self.node(path) is not None):
                 yield path
@@ -188,21 +221,26 @@ class SessionState:
 
         Raises InvalidArrayMetadata, ReadOnlySession; InvalidStoreKey for a path that no new node can have.
         """
-        self.check_writable()
+        self.check_editable()
         before = self.node(path)
         if before is None:
             check_path(path)
         elif before.user_data == document:
             return
         node = parse_node(path, document, new_node_id() if before is None else before.node_id)
+        if isinstance(node, ArrayNode) and node.chunk_runs is not None and self.assets.layout.spec_version == 1:
+            raise InvalidArrayMetadata(
+                f"the chunk grid of {path} is rectilinear, but this repository follows version 1 of the Icechunk "
+                "specification, which has regular grids only: upgrade it, or use chunks of one shape"
+            )
         if before is not None and type(before) is not type(node):
             self.delete_node(path)
             node = parse_node(path, document, new_node_id())
         elif isinstance(before, ArrayNode) and isinstance(node, ArrayNode):
-            if before.chunk_shape != node.chunk_shape and self._has_chunks(before):
+            if not _keeps_chunks(before, node) and self._has_chunks(before):
                 raise InvalidArrayMetadata(
-                    f"the array {path} has chunks of the shape {before.chunk_shape}: "
-                    f"delete it before one with chunks of {node.chunk_shape} takes its place"
+                    f"the array {path} has chunks of the shape {before.chunk_runs or before.chunk_shape}: "
+                    f"delete it before one with chunks of {node.chunk_runs or node.chunk_shape} takes its place"
                 )
             node = replace(node, manifests=before.manifests)
         self.change_set.set_node(node, before)
@@ -212,12 +250,36 @@ class SessionState:
 
     def delete_node(self, path: str) -> None:
         """Delete an array, or a group and all nodes below it. Do nothing if there is none."""
-        self.check_writable()
+        self.check_editable()
         prefix = "/" if path == "/" else path + "/"
         for other in [other for other in self.node_paths() if other == path or other.startswith(prefix)]:
             node = self.node(other)
             if node is not None:
                 self.change_set.delete_node(node, self.snapshot.nodes.get(other))
+
+    def move(self, from_path: str, to_path: str) -> None:
+        """Move an array, or a group with all nodes below it, to another path. No data is copied.
+
+        Raises:
+            WrongSessionMode: The session is not one of `Repository.rearrange_session`.
+            InvalidMove: There is no such node, another one is at the new path, or no group is above it. Or the node is
+                the root, or the new path is its own or below it.
+            InvalidStoreKey: No node can have the new path.
+        """
+        self.check_writable()
+        if not self._rearranges:
+            raise WrongSessionMode(
+                "a writable session does not move nodes: commit it, and move them in a session of "
+                "Repository.rearrange_session(branch)"
+            )
+        self.change_set.move(checked_move(_absolute(from_path), _absolute(to_path), self.node))
+
+    def get_node_id(self, path: str) -> str:
+        """Return the id of an array or group, which it keeps when it is moved. Raises NodeNotFound."""
+        node = self.node(_absolute(path))
+        if node is None:
+            raise NodeNotFound(f"the session has no array or group {path}")
+        return encode_id(node.node_id)
 
     # Chunks
 
@@ -245,7 +307,7 @@ class SessionState:
 
         Raises NodeNotFound, InvalidChunkIndex, EmptyChunk, ReadOnlySession.
         """
-        self.check_writable()
+        self.check_editable()
         self._check_index(path, index)
         if not len(data):
             raise EmptyChunk(
@@ -259,12 +321,12 @@ class SessionState:
 
         Raises NodeNotFound, InvalidChunkIndex, ReadOnlySession.
         """
-        self.check_writable()
+        self.check_editable()
         self.change_set.set_chunk(self._check_index(path, index).node_id, index, chunk)
 
     def set_references(self, path: str, references: ChunkReferences) -> None:
         """Set the references of many chunks of an array. Raises NodeNotFound, InvalidChunkIndex, ReadOnlySession."""
-        self.check_writable()
+        self.check_editable()
         array = self.array(path)
         outside = ~references.inside([(0, end) for end in array.grid])
         if outside.any():
@@ -288,7 +350,7 @@ class SessionState:
         The change is recorded even if the chunk was never written: its cells are set to the fill value, and another
         session may write it in the meantime.
         """
-        self.check_writable()
+        self.check_editable()
         node = self.node(path)
         if isinstance(node, ArrayNode) and is_inside(index, node.grid):
             self.change_set.set_chunk(node.node_id, index, None)
@@ -339,6 +401,12 @@ class SessionState:
 
     chunk_type_async = asynchronous(chunk_type)
     all_virtual_chunk_locations_async = asynchronous(all_virtual_chunk_locations)
+
+
+def _keeps_chunks(before: ArrayNode, after: ArrayNode) -> bool:
+    if before.chunk_runs is not None and after.chunk_runs is not None:
+        return keeps_chunks(before.chunk_runs, after.chunk_runs)
+    return (before.chunk_shape, before.chunk_runs) == (after.chunk_shape, after.chunk_runs)
 
 
 def _absolute(path: str) -> str:

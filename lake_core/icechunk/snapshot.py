@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lake_core.icechunk.chunk_grid import grid_of
+from lake_core.icechunk.chunk_grid import ChunkRuns, grid_of
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id
 
 if TYPE_CHECKING:
@@ -65,10 +65,14 @@ class ArrayNode:
     chunk_shape: tuple[int, ...]
     dimension_names: tuple[str | None, ...] | None = None
     manifests: tuple[ManifestRef, ...] = ()
+    chunk_runs: tuple[ChunkRuns, ...] | None = None
+    """The lengths of the chunks of a rectilinear grid, for each dimension; None for a regular grid."""
 
     @property
     def grid(self) -> tuple[int, ...]:
         """Return the number of chunks along each dimension."""
+        if self.chunk_runs is not None:
+            return tuple(sum(count for _, count in runs) for runs in self.chunk_runs)
         return grid_of(self.shape, self.chunk_shape)
 
 
@@ -131,33 +135,21 @@ class SnapshotInfo:
     written_at: datetime
     message: str
     metadata: dict[str, Any] = field(default_factory=dict)
-    manifests: list[ManifestFileInfo] = field(default_factory=list)
+    manifests: list[ManifestFileInfo] | None = None
+    """None in version 2, whose history is read without the snapshots: `list_manifest_files` returns them."""
 
 
-def snapshot_info(snapshot: Snapshot) -> SnapshotInfo:
-    """Return the entry of a snapshot in the history."""
-    return SnapshotInfo(
-        id=encode_id(snapshot.snapshot_id),
-        parent_id=None if snapshot.parent_id is None else encode_id(snapshot.parent_id),
-        written_at=snapshot.written_at,
-        message=snapshot.message,
-        metadata=dict(snapshot.metadata),
-        manifests=list(snapshot.manifest_files.values()),
-    )
-
-
-def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
+def snapshot_document(snapshot: Snapshot, parent_id: bytes | None) -> dict[str, Any]:
     """Return the contents of a snapshot as a JSON document."""
-    info = snapshot_info(snapshot)
     return {
-        "id": info.id,
-        **({} if info.parent_id is None else {"parent_id": info.parent_id}),
-        "flushed_at": _rfc3339(info.written_at),
-        "commit_message": info.message,
-        "metadata": info.metadata,
+        "id": encode_id(snapshot.snapshot_id),
+        **({} if parent_id is None else {"parent_id": encode_id(parent_id)}),
+        "flushed_at": _rfc3339(snapshot.written_at),
+        "commit_message": snapshot.message,
+        "metadata": dict(snapshot.metadata),
         "manifests": [
             {"id": manifest.id, "size_bytes": manifest.size_bytes, "num_chunk_refs": manifest.num_chunk_refs}
-            for manifest in info.manifests
+            for manifest in snapshot.manifest_files.values()
         ],
         "nodes": [_node_document(node) for node in snapshot.nodes.values()],
     }
@@ -180,9 +172,10 @@ def _node_document(node: Node) -> dict[str, Any]:
     return document
 
 
-def initial_snapshot(flushed_at: int) -> Snapshot:
+def initial_snapshot(flushed_at: int, spec_version: int = 1) -> Snapshot:
     """Return the snapshot that every repository begins with. `flushed_at`: microseconds since the epoch."""
-    return Snapshot(INITIAL_SNAPSHOT, None, flushed_at, "Repository initialized", {"__root": True}, {}, {})
+    metadata = {"__root": True} if spec_version == 1 else {"__icechunk": {"is_root": True}}
+    return Snapshot(INITIAL_SNAPSHOT, None, flushed_at, "Repository initialized", metadata, {}, {})
 
 
 def parent_path(path: str) -> str:

@@ -12,11 +12,11 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.buffer.core import default_buffer_prototype
 
 from lake_core.icechunk.asynchronous import asynchronous
-from lake_core.icechunk.errors import InvalidStoreKey, ReadOnlySession
+from lake_core.icechunk.errors import InvalidStoreKey, InvalidVirtualReference, ReadOnlySession
 from lake_core.icechunk.location import stored_location
 from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, InlineChunk, sorted_references
 from lake_core.icechunk.snapshot import ArrayNode
-from lake_core.icechunk.virtual import VirtualChunkSpec, virtual_chunk
+from lake_core.icechunk.virtual import VirtualChunkSpec, is_relative, virtual_chunk
 from lake_core.icechunk.virtual_references import virtual_references
 from lake_core.store import FolderStore, LocalStore, MemoryStore, ObjectStore
 
@@ -246,7 +246,8 @@ class IcechunkStore(Store):
 
         Args:
             key: The chunk's key, such as `array/c/0/0`.
-            location: The object's absolute URL.
+            location: The object's absolute URL. In version 2 also `vcc://name/path`: the name of a virtual chunk
+                container, and what follows its URL prefix.
             offset: The range's first byte.
             length: The range's length in bytes.
             checksum: The etag that the object must have, or a time since which it must not have changed, when the chunk
@@ -259,8 +260,7 @@ class IcechunkStore(Store):
         self._check_writable()
         path, index = _parse_checked_chunk_key(key)
         chunk = virtual_chunk(location, offset, length, checksum)
-        if validate_container:
-            self._session.virtual_chunks.check_held(stored_location(chunk.location))
+        self._check_location(chunk.location, is_held=validate_container)
         self._session.set_reference(path, index, chunk)
 
     def set_virtual_refs(
@@ -280,11 +280,21 @@ class IcechunkStore(Store):
         self._check_writable()
         path = "/" + array_path.strip("/")
         references = virtual_references([*chunks], len(self._session.array(path).shape))
-        if validate_containers:
-            for location in sorted(references.locations()):
-                self._session.virtual_chunks.check_held(stored_location(location))
+        for location in sorted(references.locations()):
+            self._check_location(location, is_held=validate_containers)
         if len(references):
             self._session.set_references(path, sorted_references(references))
+
+    def _check_location(self, location: str, *, is_held: bool) -> None:
+        """Check that a repository of this version can store a location, and, on request, that a container holds it."""
+        if is_relative(location) and self._session.assets.layout.spec_version == 1:
+            raise InvalidVirtualReference(
+                f"{location[:200]} names its container, which clients of version 1 of the specification cannot read: "
+                "give the absolute URL, or upgrade the repository"
+            )
+        if is_held:
+            chunks = self._session.virtual_chunks
+            chunks.check_held(stored_location(chunks.absolute(location)))
 
     set_virtual_ref_async = asynchronous(set_virtual_ref)
     set_virtual_refs_async = asynchronous(set_virtual_refs)

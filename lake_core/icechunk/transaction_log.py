@@ -14,16 +14,30 @@ from lake_core.icechunk.flatbuffer_writer import FlatbufferWriter, table_layout
 from lake_core.icechunk.identifier import NODE_ID_LENGTH, OBJECT_ID_LENGTH
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 _ID, _NEW_GROUPS, _NEW_ARRAYS, _DELETED_GROUPS, _DELETED_ARRAYS, _UPDATED_ARRAYS, _UPDATED_GROUPS, _UPDATED_CHUNKS = (
     range(8)
 )
+_MOVED_NODES = 8
+_FROM, _TO, _MOVED_ID, _MOVED_TYPE = range(4)  # slots of MoveOperation
 _NODE_ID, _CHUNKS = 0, 1  # slots of ArrayUpdatedChunks
 
 _LOG_LAYOUT = table_layout(44, (4, 16, 20, 24, 28, 32, 36, 40))
+_LOG_LAYOUT_V2 = table_layout(48, (4, 16, 20, 24, 28, 32, 36, 40, 44))
+_MOVE_LAYOUT = table_layout(28, (4, 8, 12, 24))
 _ARRAY_LAYOUT = table_layout(16, (4, 12))
 _INDICES_LAYOUT = table_layout(8, (4,))
+
+
+@dataclass(frozen=True, slots=True)
+class MovedNode:
+    """An array or group that has another path, and the same id."""
+
+    from_path: str
+    to_path: str
+    node_id: bytes
+    is_array: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +55,8 @@ class TransactionLog:
 
     It may be empty.
     """
+    moved_nodes: tuple[MovedNode, ...] = ()
+    """Each moved node once, those below a moved group too, by their new paths. Only version 2 has them."""
 
 
 def decode_transaction_log(data: bytes, path: str) -> TransactionLog:
@@ -61,7 +77,15 @@ def decode_transaction_log(data: bytes, path: str) -> TransactionLog:
             updated_chunks={
                 row.tobytes(): _coordinates(arrays[number].tables(_CHUNKS)) for number, row in enumerate(node_ids)
             },
+            moved_nodes=tuple(_moved_nodes(root.tables(_MOVED_NODES, required=False))),
         )
+
+
+def _moved_nodes(tables: Tables) -> Iterator[MovedNode]:
+    for number in range(len(tables)):
+        table = tables[number]
+        node_id = table.structure(_MOVED_ID, NODE_ID_LENGTH)
+        yield MovedNode(table.string(_FROM), table.string(_TO), node_id, table.uint8(_MOVED_TYPE) == 1)
 
 
 def _ids(root: Table, slot: int) -> frozenset[bytes]:
@@ -86,10 +110,12 @@ def _coordinates(chunks: Tables) -> npt.NDArray[np.uint32]:
     return coordinates
 
 
-def encode_transaction_log(log: TransactionLog, snapshot_id: bytes, level: int = DEFAULT_COMPRESSION_LEVEL) -> bytes:
+def encode_transaction_log(
+    log: TransactionLog, snapshot_id: bytes, level: int = DEFAULT_COMPRESSION_LEVEL, spec_version: int = 1
+) -> bytes:
     """Return a file with the transaction log of a snapshot."""
     writer = FlatbufferWriter()
-    root = writer.root(_LOG_LAYOUT)
+    root = writer.root(_LOG_LAYOUT if spec_version == 1 else _LOG_LAYOUT_V2)
     writer.put(root + 4, snapshot_id)
     id_lists = (
         log.new_groups,
@@ -107,7 +133,21 @@ def encode_transaction_log(log: TransactionLog, snapshot_id: bytes, level: int =
         writer.link(entries + 4 * number, table)
         writer.put(table + 4, node_id)
         _write_coordinates(writer, table + 12, log.updated_chunks[node_id])
-    return encode_file(FileType.TRANSACTION_LOG, writer.finish(), level)
+    if spec_version != 1:
+        _write_moved_nodes(writer, root + 44, log.moved_nodes)
+    return encode_file(FileType.TRANSACTION_LOG, writer.finish(), level, spec_version)
+
+
+def _write_moved_nodes(writer: FlatbufferWriter, field: int, moved_nodes: Sequence[MovedNode]) -> None:
+    entries = writer.offsets(field, len(moved_nodes))
+    # Their order is that of a tree, unlike that of a snapshot's nodes.
+    for number, moved in enumerate(sorted(moved_nodes, key=lambda moved: moved.to_path.split("/"))):
+        table = writer.table(_MOVE_LAYOUT)
+        writer.link(entries + 4 * number, table)
+        writer.put(table + 12, moved.node_id)
+        writer.put(table + 24, bytes((moved.is_array,)))
+        writer.blob(table + 4, moved.from_path.encode())
+        writer.blob(table + 8, moved.to_path.encode())
 
 
 def _write_coordinates(writer: FlatbufferWriter, field: int, coordinates: npt.NDArray[np.uint32]) -> None:

@@ -63,7 +63,27 @@ def virtual_chunk(location: str, offset: int, length: int, checksum: str | datet
                 f"the {name} of a virtual chunk must be a whole number of bytes, at least {least}, not {number!r}"
             )
     etag, last_modified = checked_checksum(checksum)
-    return VirtualChunk(new_location(location).url, offset, length, etag, last_modified)
+    return VirtualChunk(normal_location(location), offset, length, etag, last_modified)
+
+
+def is_relative(location: str) -> bool:
+    """Return whether a location names its container, as `vcc://name/path`."""
+    return isinstance(location, str) and location.startswith("vcc://")
+
+
+def normal_location(location: str) -> str:
+    """Return the location of a new reference as it is stored. One that names its container is kept as it is.
+
+    Raises InvalidVirtualReference.
+    """
+    if not is_relative(location):
+        return new_location(location).url
+    relative = _RELATIVE.fullmatch(location)
+    if relative is None or not relative.group(2):
+        raise InvalidVirtualReference(
+            f"the location {location[:200]!r} must be vcc://, the name of a virtual chunk container, and a path in it"
+        )
+    return location
 
 
 def checked_checksum(checksum: str | datetime | None) -> tuple[str | None, int]:

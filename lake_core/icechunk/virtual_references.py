@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from lake_core.icechunk.errors import InvalidChunkIndex, InvalidVirtualReference
 from lake_core.icechunk.identifier import OBJECT_ID_LENGTH
-from lake_core.icechunk.location import new_location
 from lake_core.icechunk.manifest import ChunkReferences, ReferenceKind
-from lake_core.icechunk.virtual import LARGEST, VirtualChunkSpec, checked_checksum
+from lake_core.icechunk.virtual import LARGEST, VirtualChunkSpec, checked_checksum, normal_location
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -29,7 +28,7 @@ def virtual_references(specs: Sequence[VirtualChunkSpec], dimensions: int) -> Ch
     """
     count = len(specs)
     heap = _Heap()
-    location_start, location_length = heap.add([spec.location for spec in specs], _normal_location)
+    location_start, location_length = heap.add([spec.location for spec in specs], normal_location)
     checksums = [spec.last_updated_at_checksum if spec.etag_checksum is None else spec.etag_checksum for spec in specs]
     etag_start, etag_length = np.zeros(count, np.int64), np.full(count, -1, np.int64)
     last_modified = np.zeros(count, np.uint32)
@@ -82,10 +81,6 @@ def _distinct(values: Sequence[K], function: Callable[[K], V]) -> dict[K, V]:
         for value in values:
             function(value)
         raise
-
-
-def _normal_location(location: str) -> str:
-    return new_location(location).url
 
 
 def _indexes(indexes: Sequence[Sequence[int]], dimensions: int) -> npt.NDArray[np.uint32]:

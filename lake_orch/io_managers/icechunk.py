@@ -68,6 +68,13 @@ class IcechunkIOManager(AssetIOManager):
         default=True, description="Whether lake/preview shows a picture if metadata names no lake/preview_image."
     )
 
+    spec_version: int = Field(
+        default=1,
+        ge=1,
+        le=2,
+        description="The version of the Icechunk specification that new repositories follow; others keep theirs.",
+    )
+
     @classmethod
     def format_class(cls, metadata: Mapping[str, Any]) -> type[ArrayFormat]:
         """Return the class of the format."""

@@ -100,6 +100,7 @@ OPERATIONS: dict[str, Callable[[Any, str, int], None]] = {
     "create and delete /n in one session": several(create_array("n"), delete("n")),
     "create array /g/new": create_array("g/new"),
     "create array /g/sub/new": create_array("g/sub/new"),
+    "create array /m": create_array("m"),
     "create array /n": create_array("n"),
     "create group /n": create_group("n"),
     "delete /a": delete("a"),

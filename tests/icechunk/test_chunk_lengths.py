@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from lake_core.icechunk import AppendSolver, Repository, Session
 from lake_core.icechunk.errors import DamagedObject, InvalidArrayMetadata
 from lake_core.icechunk.file_header import FileType, decode_file
-from lake_core.icechunk.refs import RefKind, lookup
+from lake_core.icechunk.layout_v1 import LayoutV1
+from lake_core.icechunk.refs import RefKind
 from lake_core.icechunk.snapshot import ArrayNode
 from lake_core.icechunk.snapshot_file import encode_snapshot
 from lake_core.spark.arrays.array_variable import ArrayGroup
@@ -160,7 +161,7 @@ def test_an_array_whose_zarr_json_is_none_names_its_path() -> None:
     zarr.create_array(session.store, name="a", shape=(4,), chunks=(2,), dtype="i4")
     session.commit("array")
     store = session.assets.store
-    tip = lookup(store, RefKind.BRANCH, "main").snapshot_id
+    tip = LayoutV1(store).lookup(RefKind.BRANCH, "main").snapshot_id
     snapshot = session.assets.snapshot(tip)
     node = snapshot.nodes["/a"]
     grid = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[1, 3]]}}

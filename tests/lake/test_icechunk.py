@@ -15,7 +15,8 @@ import zarr
 from lake_core import Lake
 from lake_core.icechunk import RepositoryConfig
 from lake_core.icechunk.dataset_format import IcechunkFormat
-from lake_core.icechunk.errors import InvalidRefName, UnsupportedSpecVersion
+from lake_core.icechunk.errors import DamagedObject, InvalidRefName, UnsupportedSpecVersion
+from lake_core.icechunk.file_header import FileType, encode_file
 from lake_core.lake.errors import Collected, Conflict, DatasetNotFound, NothingToApply, ReadOnly, SessionClosed
 from lake_core.lake.gc import collect
 from lake_core.lake.gc.retention import HISTORY
@@ -533,11 +534,11 @@ def test_tags_of_a_repository_that_was_brought_in_stay_in_the_folder(tmp_path: P
     assert lake.maintenance.verify() == []
 
 
-def test_a_repository_of_version_2_is_refused(tmp_path: Path) -> None:
+def test_a_repository_of_an_unreadable_state_is_refused(tmp_path: Path) -> None:
     _plain_repository(tmp_path)
     (tmp_path / PATH / "repo").write_bytes(b"")
     session = Lake.create(tmp_path).session()
-    with pytest.raises(UnsupportedSpecVersion):
+    with pytest.raises(DamagedObject, match="repo"):
         session.import_icechunk(PATH)
 
 
@@ -553,11 +554,11 @@ def test_a_repository_that_another_client_upgraded_is_kept_whole_and_named(
                 repository = session.create_icechunk(path, exist_ok=True)
                 zarr.create_array(repository.store, name="x", data=cells + value, compressors=None, overwrite=True)
     folder = tmp_path / PATH
-    # What icechunk 2 leaves: the object `repo`, and neither refs nor a configuration.
-    (folder / "repo").write_bytes(b"its own format")
+    # What a later icechunk leaves: an object `repo` of its own, and neither refs nor a configuration.
+    (folder / "repo").write_bytes(encode_file(FileType.REPO_INFO, b"its own format", spec_version=3))
     shutil.rmtree(folder / "refs")
     chunk = folder / "chunks" / "ZZZZZZZZZZZZZZZZZZZ0"
-    chunk.write_bytes(b"what only icechunk 2 knows of")
+    chunk.write_bytes(b"what only that one knows of")
     before = {path for path in folder.rglob("*") if path.is_file()}
 
     array = zarr.open_array(lake.icechunk(PATH).store, path="x")
@@ -566,12 +567,12 @@ def test_a_repository_that_another_client_upgraded_is_kept_whole_and_named(
         zarr.open_array(session.icechunk(PATH).store, path="x")[:] = 5
     with lake.session() as session:
         zarr.open_array(session.icechunk("arrays/other").store, path="x")[:] = 5
-    with pytest.raises(Conflict, match=f"{PATH}.*version 2"):
+    with pytest.raises(Conflict, match=f"{PATH}.*version 3"):
         lake.maintenance.adopt(PATH)
     assert not lake.maintenance.checkout().objects
     problems = lake.maintenance.verify()
     assert [(each.kind, each.key) for each in problems] == [("changed", PATH)]
-    assert "version 2 of the Icechunk specification" in problems[0].detail
+    assert "version 3 of the Icechunk specification" in problems[0].detail
     clock.pass_days(100)
     for each in tmp_path.rglob("*"):
         os.utime(each, (0, 0))
@@ -579,7 +580,7 @@ def test_a_repository_that_another_client_upgraded_is_kept_whole_and_named(
     assert any(key.startswith("arrays/other/chunks/") for key in collected)
     assert not any(key.startswith(f"{PATH}/") for key in collected)
     assert before <= {path for path in folder.rglob("*") if path.is_file()}
-    assert f"{PATH} is kept whole: the repository at" in caplog.text
+    assert f"{PATH} is kept whole: repo follows version 3" in caplog.text
     lake.maintenance.release(PATH)
     assert lake.maintenance.verify() == []
 

@@ -48,6 +48,16 @@ class TestIcechunk(DatasetFormatSuite):
         super().test_death_at_any_operation_leaves_all_or_nothing(mode)
 
 
+class TestIcechunk2(TestIcechunk):
+    """Repositories of version 2 of the specification, whose pointer is one object."""
+
+    def create(self, session: WriteSession, path: str) -> DatasetRepository:
+        repository = session.create_icechunk(path, spec_version=2)
+        group = zarr.create_group(repository.store)
+        group.create_array("values", shape=(10 * CHUNK,), chunks=(CHUNK,), dtype="i4", fill_value=-1, compressors=None)
+        return repository
+
+
 def _set(store: Any, chunk: int, value: int) -> None:
     array = zarr.open_array(store, path="values", mode="r+")
     array[chunk * CHUNK : (chunk + 1) * CHUNK] = np.full(CHUNK, value, "i4")

@@ -635,3 +635,22 @@ def test_days_are_published_to_a_lake(tmp_path: Path, scope: str) -> None:
     for day in ("2024-01-02", "2024-01-01"):
         assert dg.materialize([weather()], partition_key=day, resources=resources).success
     assert stored(str(tmp_path / "lake")).equals(hours("2024-01-01", 48))
+
+
+def test_new_repositories_follow_the_version_that_the_io_manager_names(root: str) -> None:
+    @dg.asset
+    def weather() -> xr.Dataset:
+        return hours("2024-01-01")
+
+    @dg.asset
+    def warmer(weather: xr.Dataset) -> xr.Dataset:
+        return weather + 1
+
+    lake = LakeResource(root=root)
+    for version in (2, 1):  # an existing repository keeps its version
+        manager = IcechunkIOManager(lake=lake, spec_version=version)
+        assert dg.materialize([weather, warmer], resources={"lake": lake, "io_manager": manager}).success
+        repository = Repository.open(f"{root}/tables/warmer")
+        assert repository.spec_version == 2
+        loaded = xr.open_zarr(repository.readonly_session("main").store, consolidated=False, chunks=None)
+        assert np.allclose(loaded.t2m.values, hours("2024-01-01").t2m.values + 1)

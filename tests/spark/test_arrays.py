@@ -134,6 +134,16 @@ def test_cells_are_read_as_xarray_reads_them(spark: SparkSession, tmp_path: Path
     xr.testing.assert_equal(cells(df, expected), expected[names])
 
 
+def test_repositories_of_version_2_are_read_and_written(spark: SparkSession, tmp_path: Path) -> None:
+    repository = created(tmp_path / "r", weather(), spec_version=2)
+    df = read_array(spark, repository, variables=["t2m"])
+    session = repository.writable_session("main")
+    write_array(df.selectExpr("time", "station", "t2m + 1 AS t2m"), session, "t2m")
+    session.commit("by Spark")
+    after = opened(Repository.open(tmp_path / "r").readonly_session("main"))
+    assert np.array_equal(after.t2m.values, weather().t2m.values + 1)
+
+
 def test_no_other_chunk_is_read_than_those_of_the_coordinates(spark: SparkSession, tmp_path: Path) -> None:
     repository = created(tmp_path / "r", weather())
     session = repository.readonly_session("main")

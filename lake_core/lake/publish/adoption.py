@@ -105,9 +105,12 @@ def _adopted_pointers(repository: Repository, target: StateStore, view: DatasetV
     if reason is not None:
         message = f"{reason}. To leave it to its other writers, run `lake release {path}`"
         raise _conflict(path, "Incompatible", message)
-    items: dict[str, Item | None] = {}
+    superseded = view.format.superseded_pointers(view, view.checkout_store)
+    items: dict[str, Item | None] = dict.fromkeys(f"{path}/{key}" for key in superseded)
     for key in view.format.pointer_keys(view.checkout_store):
         current = target.view.get(f"{path}/{key}")
+        if superseded and not view.format.is_behind(key, view, view.checkout_store):
+            raise _moved(view, key)
         if current is None or _is_ahead(view, key):
             # It may have moved on meanwhile, but never back.
             items[f"{path}/{key}"] = new_item(view.checkout_store.get(key), now)
@@ -125,13 +128,17 @@ def _is_ahead(view: DatasetView, key: str) -> bool:
     try:
         is_pointer_behind(view, key)
     except Diverged:
-        path = view.record.path
-        message = (
-            f"{key} in the folder does not follow what the lake has published: run `lake release {path}`, "
-            f"then import it again with `lake import {path}`"
-        )
-        raise _conflict(path, "PointerMoved", message) from None
+        raise _moved(view, key) from None
     return False  # main was not checked out
+
+
+def _moved(view: DatasetView, key: str) -> Conflict:
+    path = view.record.path
+    message = (
+        f"{key} in the folder does not follow what the lake has published: run `lake release {path}`, "
+        f"then import it again with `lake import {path}`"
+    )
+    return _conflict(path, "PointerMoved", message)
 
 
 def _length(view: DatasetView, log: ObjectStore) -> int:

@@ -224,7 +224,7 @@ def _move_pointer(view: DatasetView, key: str) -> bool:
     data = view.get(key)
     while True:
         current = _checked_out_pointer(view, key)
-        if current is None and view.format.incompatibility(view.checkout_store) is not None:
+        if current is None and _is_left_alone(view):
             return False
         if current is not None and (bytes(current) == bytes(data) or not is_pointer_behind(view, key)):
             return False
@@ -272,8 +272,14 @@ def _is_pending(view: DatasetView, key: str) -> bool:
     """Return whether a checked-out pointer must still move to the state's value. Raises Diverged."""
     current = _checked_out_pointer(view, key)
     if current is None:
-        return view.format.incompatibility(view.checkout_store) is None
+        return not _is_left_alone(view)
     return bytes(current) != bytes(view.get(key)) and is_pointer_behind(view, key)
+
+
+def _is_left_alone(view: DatasetView) -> bool:
+    """Return whether the folder must stay as it is: the lake cannot follow it, or has to adopt an upgrade of it."""
+    folder = view.checkout_store
+    return view.format.incompatibility(folder) is not None or bool(view.format.superseded_pointers(view, folder))
 
 
 def _checked_out_pointer(view: DatasetView, key: str) -> ObjectBytes | None:
@@ -313,6 +319,8 @@ def check_free(state: StateStore, record: DatasetRecord, version: int | None, it
             current = _checked_out_pointer(view, key)
             if current is not None and bytes(current) != bytes(view.get(key)):
                 raise _diverged(view, key)  # its head is checked out, so something other than a publish moved it
+        if view.format.superseded_pointers(view, view.checkout_store):
+            raise _diverged(view, view.format.pointer_keys(view.checkout_store)[0])
     if version is None:
         return
     if record.path in state.registered() and not view.format.is_managed(view):

@@ -108,10 +108,20 @@ class WriteSession(WritableState):
         return table
 
     def create_icechunk(
-        self, path: str, *, config: RepositoryConfig | None = None, exist_ok: bool = False
+        self,
+        path: str,
+        *,
+        config: RepositoryConfig | None = None,
+        exist_ok: bool = False,
+        spec_version: int | None = None,
     ) -> DatasetRepository:
-        """Create an Icechunk repository. What is written to its `store` is published with the session."""
-        repository: DatasetRepository = self.create(path, "icechunk", config=config, exist_ok=exist_ok)
+        """Create an Icechunk repository. What is written to its `store` is published with the session.
+
+        `spec_version`: the version of the Icechunk specification that it follows, 1 (the default) or 2.
+        """
+        repository: DatasetRepository = self.create(
+            path, "icechunk", config=config, exist_ok=exist_ok, spec_version=spec_version
+        )
         return repository
 
     def create_pool(

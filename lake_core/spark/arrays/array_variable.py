@@ -99,6 +99,8 @@ class ArrayGroup:
                 path,
                 "a coordinate or a repeated dimension would give two columns the same name. Choose another array",
             )
+        if node.chunk_runs is not None:
+            raise unsupported(path, "its chunks have different shapes (a rectilinear grid). Read it with Zarr")
         array = zarr.open_array(self._store, path=path.strip("/"), mode="r")
         stored = array.dtype
         encoding = self._encoding(path, name, stored)

@@ -55,6 +55,8 @@ class ArrayFormat(AssetFormat):
 
     mode: Literal["overwrite", "error", "ignore"] = "overwrite"
     preview_image: bool = True
+    spec_version: int = 1
+    """The version of the Icechunk specification that new repositories follow."""
 
     def accepts(self, value: object) -> bool:
         """Return whether a value is an array, or several."""
@@ -76,7 +78,7 @@ class ArrayFormat(AssetFormat):
         name = settings.path.rpartition("/")[2]
         data = value if copies_group else to_dataset(value, output.subject, name, settings.dimensions)
         shown = self.preview_image if settings.preview_image is None else settings.preview_image
-        return ArrayWrite(output, ArrayWriter(settings, output.subject, region), data, shown)
+        return ArrayWrite(output, ArrayWriter(settings, output.subject, region), data, shown, self.spec_version)
 
     def read(self, request: AssetInput) -> ArrayRead:
         """Prepare the read of arrays."""
@@ -95,6 +97,8 @@ class ArrayWrite(AssetWrite[ArrayResult]):
     data: xr.Dataset | zarr.Group
     shown: bool | str
     """Whether a picture is shown, or the variable that it shows."""
+    spec_version: int = 1
+    """The version of the Icechunk specification that a new repository follows."""
 
     def to(self, workspace: Workspace) -> ArrayResult:
         """Write the arrays, and commit them with the transaction identifier of the attempt."""
@@ -102,7 +106,9 @@ class ArrayWrite(AssetWrite[ArrayResult]):
         settings, path = writer.settings, writer.settings.path
         if not isinstance(data, zarr.Group):
             writer.check(data)
-        repository: Repository = workspace.find(path, "icechunk") or workspace.create(path, "icechunk")
+        repository: Repository = workspace.find(path, "icechunk") or workspace.create(
+            path, "icechunk", spec_version=self.spec_version
+        )
         for tries in range(1, _TRIES + 1):
             session = repository.writable_session(_BRANCH)
             earlier = session.recorded(txn)

@@ -45,11 +45,12 @@ class ArrayHealth:
 
 def array_health(repository: Repository) -> ArrayHealth:
     """Measure a repository. Raises the errors of reading its newest snapshot."""
-    newest = next(repository.ancestry(branch="main"))
+    newest = repository.lookup_branch("main")
+    manifests = repository.list_manifest_files(newest)
     return ArrayHealth(
-        snapshot=newest.id,
-        chunks=sum(manifest.num_chunk_refs for manifest in newest.manifests),
-        manifests=len(newest.manifests),
+        snapshot=newest,
+        chunks=sum(manifest.num_chunk_refs for manifest in manifests),
+        manifests=len(manifests),
         mergeable_manifests=repository.mergeable_manifests("main"),
         snapshots=None if repository.storage.versioned else sum(1 for _ in repository.storage.list("snapshots/")),
     )
