@@ -1,0 +1,223 @@
+"""The pages of a dataset: its rows, schema, history, partitions and health at a ref."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from lake_core.errors import LakeError
+from lake_core.inspection import NotShown, RowRequest, TooMuchToShow
+from lake_core.lake.refs.commit_record import changed_datasets
+from lake_core.lake.refs.history import log
+from lake_core.ui.arrays import arrays_tab
+from lake_core.ui.errors import InvalidRequest
+from lake_core.ui.history import entry
+from lake_core.ui.page import Page
+from lake_core.ui.plots import line_plot, short_bytes
+from lake_core.ui.row_condition import row_condition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lake_core.graveler import Commit
+    from lake_core.inspection import Inspection, VersionInfo
+    from lake_core.ui.visit import Revision, Visit
+
+_PAGE = 50
+_VERSIONS = 60
+_COMMITS = 30
+_PARTITIONS = 200
+_LOOKED_AT = 40
+"""Commits of a row's history that are compared on one page."""
+
+TABS = {
+    "rows": "Rows",
+    "arrays": "Arrays",
+    "schema": "Schema",
+    "shapes": "Shapes",
+    "history": "History",
+    "partitions": "Partitions",
+    "health": "Health",
+}
+
+
+def dataset_page(visit: Visit) -> Page:
+    """Show a dataset at a ref."""
+    revision = visit.at()
+    path = visit.path["path"].strip("/")
+    inspection = visit.inspect(revision, path)
+    problem = ""
+    try:
+        summary = inspection.summary()
+    except NotShown as error:
+        summary, problem = None, str(error)
+    tabs = [
+        name
+        for name in TABS
+        if {
+            "rows": inspection.has_rows,
+            "arrays": inspection.has_nodes,
+            "schema": summary is not None and bool(summary.columns),
+            "shapes": inspection.unit == "records",
+            "partitions": summary is not None and any("partition" in each.notes for each in summary.columns),
+        }.get(name, True)
+    ]
+    tab = visit.get("tab") or tabs[0]
+    if tab not in tabs:
+        raise InvalidRequest(f"{path} has no page {tab!r}: it has {', '.join(tabs)}")
+    values, body = _TAB_VALUES[tab](visit, revision, path, inspection)
+    return Page(
+        f"dataset_{tab}.html",
+        {
+            "revision": revision,
+            "path": path,
+            "inspection": inspection,
+            "summary": summary,
+            "problem": problem,
+            "tabs": [(name, TABS[name]) for name in tabs],
+            "tab": tab,
+            "last": next(iter(islice(_commits(visit, revision, path), 1)), None),
+        }
+        | values,
+        body,
+    )
+
+
+def _rows(visit: Visit, revision: Revision, path: str, inspection: Inspection[Any]) -> tuple[dict[str, Any], Any]:
+    columns = visit.get("columns")
+    count = visit.number("n", _PAGE, 1, 1000)
+    number = visit.number("page", 1, 1, 10_000_000)
+    request = RowRequest(
+        count,
+        (number - 1) * count,
+        [name.strip() for name in columns.split(",") if name.strip()] or None,
+        visit.get("where") or None,
+        (visit.get("sort") or None) if inspection.can_sort else None,
+        visit.flag("desc"),
+    )
+    problem, page = "", None
+    try:
+        page = inspection.rows(request)
+    except LakeError as error:
+        if visit.get("format") == "json" or not (request.where or request.columns or request.order_by):
+            raise
+        problem = str(error)
+    key = list(inspection.key()) if page is not None and page.rows else []
+    conditions: Sequence[str | None] = []
+    if page is not None and inspection.unit == "rows" and request.columns is None:
+        conditions = [row_condition(row, key or page.names) for row in page.rows]
+    values = {
+        "page": page,
+        "request": request,
+        "number": number,
+        "row_problem": problem,
+        "conditions": conditions,
+        "key": key,
+        "as_text": visit.get("as") == "text" and page is not None and page.texts is not None,
+        "columns": columns,
+    }
+    return values, None if page is None else page.rows
+
+
+def _schema(visit: Visit, revision: Revision, path: str, inspection: Inspection[Any]) -> tuple[dict[str, Any], Any]:
+    return {"key": list(inspection.key())}, None
+
+
+def _history(visit: Visit, revision: Revision, path: str, inspection: Inspection[Any]) -> tuple[dict[str, Any], Any]:
+    versions = inspection.versions(_VERSIONS)
+    commits = [
+        entry(visit, commit) | {"update": changed_datasets(commit).get(path)}
+        for commit in islice(_commits(visit, revision, path), _COMMITS)
+    ]
+    plots = [
+        plot
+        for name, write in (("rows", None), ("bytes", short_bytes), ("files", None))
+        if (plot := _plot(name, versions, write))
+    ]
+    return {"versions": versions, "commits": commits, "plots": plots}, None
+
+
+def _plot(name: str, versions: Sequence[VersionInfo], write: Any) -> Any:
+    points = [(float(place), getattr(each, name)) for place, each in enumerate(reversed(versions))]
+    if len([y for _, y in points if y is not None]) < 2:
+        return None
+    labels = (f"version {versions[-1].version}", f"version {versions[0].version}")
+    title = f"{name} after each version"
+    return name, line_plot(title, points, labels, steps=True, **({} if write is None else {"write": write}))
+
+
+def _shapes(visit: Visit, revision: Revision, path: str, inspection: Inspection[Any]) -> tuple[dict[str, Any], Any]:
+    try:
+        return {"shapes": inspection.shapes(), "shape_problem": ""}, None
+    except TooMuchToShow as error:
+        return {"shapes": (), "shape_problem": str(error)}, None
+
+
+def _partitions(visit: Visit, revision: Revision, path: str, inspection: Inspection[Any]) -> tuple[dict[str, Any], Any]:
+    partitions = inspection.partitions()
+    number = visit.number("page", 1, 1, 1_000_000)
+    first = (number - 1) * _PARTITIONS
+    return {
+        "partitions": partitions[first : first + _PARTITIONS],
+        "partition_count": len(partitions),
+        "number": number,
+        "has_more": len(partitions) > first + _PARTITIONS,
+    }, None
+
+
+def _health(visit: Visit, revision: Revision, path: str, inspection: Inspection[Any]) -> tuple[dict[str, Any], Any]:
+    return {}, None
+
+
+_TAB_VALUES = {
+    "rows": _rows,
+    "arrays": arrays_tab,
+    "schema": _schema,
+    "history": _history,
+    "shapes": _shapes,
+    "partitions": _partitions,
+    "health": _health,
+}
+
+
+def _commits(visit: Visit, revision: Revision, path: str) -> Any:
+    return log(visit.refs, revision.commit, dataset=path)
+
+
+def row_page(visit: Visit) -> Page:
+    """Show how a row came to be: the commits that changed what a condition selects, newest first."""
+    revision = visit.at()
+    path = visit.path["path"].strip("/")
+    where = visit.get("where")
+    if not where:
+        raise InvalidRequest("name a row by a condition: open this page from a row of a table")
+    commits = list(islice(_commits(visit, revision, path), _LOOKED_AT + 1))
+    steps: list[dict[str, Any]] = []
+    names: dict[str, None] = {}
+    newer: tuple[Commit, Sequence[Mapping[str, Any]]] | None = None
+    for commit in [*commits, None]:
+        rows: Sequence[Mapping[str, Any]] = ()
+        if commit is not None:
+            state = visit.revision(commit.id)
+            if path in state.state.datasets():
+                page = visit.inspect(state, path).rows(RowRequest(5, where=where))
+                rows = page.rows
+                names.update(dict.fromkeys(page.names))
+        elif len(commits) > _LOOKED_AT:
+            break  # what the oldest one of these changed is only known from those before it
+        if newer is not None and newer[1] != rows:
+            steps.append(entry(visit, newer[0]) | {"before": rows, "after": newer[1]})
+        newer = None if commit is None else (commit, rows)
+    return Page(
+        "row.html",
+        {
+            "revision": revision,
+            "path": path,
+            "where": where,
+            "steps": steps,
+            "names": list(names),
+            "looked_at": min(len(commits), _LOOKED_AT),
+            "older": commits[_LOOKED_AT] if len(commits) > _LOOKED_AT else None,
+        },
+        None,
+    )
