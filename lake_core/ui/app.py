@@ -19,12 +19,14 @@ from lake_core.errors import AccessDenied, LakeError, NotFound, StoreUnavailable
 from lake_core.lake.errors import Conflict, DatasetNotFound, RefNotFound, SessionNotFound
 from lake_core.ui.arrays import picture
 from lake_core.ui.commit import commit_page
+from lake_core.ui.compare import compare_dataset_page, compare_file_page, compare_page
 from lake_core.ui.data import data_page, file_page
 from lake_core.ui.dataset import dataset_page, row_page
 from lake_core.ui.errors import NoSuchPage, ReadOnlyPages, RefusedRequest
 from lake_core.ui.guard import Guard
 from lake_core.ui.history import history_page
 from lake_core.ui.home import home_page
+from lake_core.ui.merge import merge_page
 from lake_core.ui.page import Page, json_text, render
 from lake_core.ui.settings import without_secrets
 from lake_core.ui.visit import Site, Visit
@@ -49,6 +51,10 @@ _READS: dict[str, Handler] = {
     "/dataset/{path:path}": dataset_page,
     "/row/{path:path}": row_page,
     "/picture/{path:path}": picture,
+    "/compare": compare_page,
+    "/compare/dataset": compare_dataset_page,
+    "/compare/file": compare_file_page,
+    "/merge": merge_page,
 }
 
 

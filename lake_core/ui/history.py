@@ -81,8 +81,9 @@ def history_page(visit: Visit) -> Page:
     first_parent = visit.flag("first_parent")
     count = visit.number("n", _PAGE, 1, 500)
     cursor = visit.get("after")
-    slots = _slots(visit, ref, cursor)
-    walk = History(visit.refs, [id for id in slots if id is not None], first_parent=first_parent)
+    slots, heads = _start(visit, ref, cursor)
+    starts = dict.fromkeys([*(id for id in slots if id is not None), *heads])
+    walk = History(visit.refs, starts, first_parent=first_parent)
     rows, searched, is_over = _search(walk, filters, count)
     lanes = Lanes(slots)
     drawn = []
@@ -92,8 +93,7 @@ def history_page(visit: Visit) -> Page:
             parents = commit.parents[:1] if first_parent else commit.parents
             graph = lanes.add(commit, [id for id in parents if visit.refs.has_commit(id)]).svg()
         drawn.append(entry(visit, commit) | {"graph": graph})
-    rest = walk.rest
-    following = ",".join(id or "-" for id in (rest if filters.are_set else lanes.slots)) if rest and not is_over else ""
+    following = "" if is_over else _cursor([] if filters.are_set else lanes.slots, walk.rest)
     return Page(
         "history.html",
         {
@@ -136,16 +136,22 @@ def labels(visit: Visit) -> Mapping[str, Sequence[tuple[str, str]]]:
     return named
 
 
-def _slots(visit: Visit, ref: str, cursor: str) -> list[str | None]:
+def _cursor(slots: Sequence[str | None], rest: Sequence[str]) -> str:
+    """Return what says where the next page begins: what the lanes wait for, and heads that no lane waits for yet."""
+    heads = [id for id in rest if id not in slots]
+    return ",".join(id or "-" for id in slots) + (f"~{','.join(heads)}" if heads else "") if rest else ""
+
+
+def _start(visit: Visit, ref: str, cursor: str) -> tuple[Sequence[str | None], Sequence[str]]:
+    """Return what the lanes wait for, and other commits to start from."""
     if cursor:
-        ids = [None if part == "-" else part for part in cursor.split(",")]
-        return [None if id is None else visit.refs.commit(id).id for id in ids]
+        waiting, _, heads = cursor.partition("~")
+        slots = [None if id == "-" else visit.refs.commit(id).id for id in waiting.split(",") if id]
+        return slots, [visit.refs.commit(id).id for id in heads.split(",") if id]
     if ref == ALL:
-        main = visit.refs.branch(visit.lake.repository.format.branch)
-        heads = [main, *visit.refs.branches().values(), *visit.refs.tags().values()]
-        return list(dict.fromkeys(id for id in heads if visit.refs.has_commit(id)))
-    revision = visit.revision(ref)
-    return [revision.commit.id]
+        names = [*visit.refs.branches().values(), *visit.refs.tags().values()]
+        return (), [id for id in names if visit.refs.has_commit(id)]
+    return (), [visit.revision(ref).commit.id]
 
 
 def _search(walk: History, filters: Filters, count: int) -> tuple[list[Commit], int, bool]:

@@ -79,11 +79,9 @@ class Lanes:
         for each in joins or [lane]:
             slots[each] = None
         leaves = []
-        for parent in parents:
-            if parent in slots:
-                leaves.append(slots.index(parent))
-                continue
-            target = lane if slots[lane] is None else self._free()
+        for number, parent in enumerate(parents):
+            # The line of first parents goes straight down. Another lane that waits for the same commit joins there.
+            target = lane if not number else slots.index(parent) if parent in slots else self._free()
             slots[target] = parent
             leaves.append(target)
         width = max([lane, *through, *joins, *leaves]) + 1

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _LONGEST_TEXT = 300
 """How many letters of a value a cell shows."""
+_SHORT_TEXT = 24
+"""Values of at most so many letters stay on one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def cell(value: Any) -> Markup:
     text = without_secrets(text)
     if len(text) > _LONGEST_TEXT:
         return Markup('<span class="long" title="{}">{}…</span>').format(text[:4000], text[:_LONGEST_TEXT])
-    return Markup(escape(text))
+    return Markup('<span class="nowrap">{}</span>').format(text) if len(text) <= _SHORT_TEXT else Markup(escape(text))
 
 
 def value_text(value: Any) -> str:
