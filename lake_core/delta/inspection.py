@@ -23,6 +23,7 @@ from lake_core.delta.row_changes import row_changes
 from lake_core.delta.row_counts import row_counts, version_rows
 from lake_core.delta.row_rules import constraints
 from lake_core.delta.scan import open_data_files, plan_read, stream_rows
+from lake_core.delta.schema import ARROW_METADATA_KEY
 from lake_core.delta.skipping import partition_table
 from lake_core.inspection import (
     SMALL_FILE,
@@ -87,13 +88,13 @@ class DeltaInspection(Inspection[ObjectStore]):
     def _columns(self) -> Iterator[ColumnInfo]:
         metadata = self.snapshot.metadata
         for child in metadata.arrow_schema:
-            fields = {name.decode(): text.decode() for name, text in (child.metadata or {}).items()}
+            fields = json.loads((child.metadata or {}).get(ARROW_METADATA_KEY, b"{}"))
             notes = ["partition"] if child.name in metadata.partition_columns else []
             if "delta.generationExpression" in fields:
-                notes.append(f"generated as {_plain_text(fields['delta.generationExpression'])}")
+                notes.append(f"generated as {fields['delta.generationExpression']}")
             if any(name.startswith("delta.identity") for name in fields):
                 notes.append("identity")
-            yield ColumnInfo(child.name, str(child.type), child.nullable, _plain_text(fields.get("comment", "")), notes)
+            yield ColumnInfo(child.name, str(child.type), child.nullable, str(fields.get("comment", "")), notes)
 
     def _facts(self) -> Iterator[Fact]:
         health = snapshot_health(self.snapshot, SMALL_FILE)
@@ -268,15 +269,6 @@ class DeltaInspection(Inspection[ObjectStore]):
         """Return the rows that differ from an earlier snapshot."""
         old = before.snapshot if isinstance(before, DeltaInspection) else None
         return row_changes(old, self.snapshot, key, most_rows)
-
-
-def _plain_text(text: str) -> str:
-    """Return a text of field metadata, which holds JSON."""
-    try:
-        decoded = json.loads(text)
-    except ValueError:
-        return text
-    return decoded if isinstance(decoded, str) else text
 
 
 def _files_from(counts: pa.Array, offset: int) -> tuple[int, Sequence[int]]:

@@ -44,6 +44,8 @@ class Limits:
     memory: str | None = None
     """As DuckDB writes it: `512MB`."""
     threads: int | None = None
+    table_bytes: int | None = None
+    """The most bytes of a table that are kept in memory, where a query scans it more than once."""
 
 
 def run_query(state: StateStore, query: str, most_rows: int, limits: Limits | None = None) -> pa.Table:
@@ -65,7 +67,7 @@ def run_query(state: StateStore, query: str, most_rows: int, limits: Limits | No
     try:
         parsed = _parsed(query)
         for name in _mentioned(parsed, names):
-            connection.register(name, TableRows(_inspected(state, names[name]), _use(parsed, name)))
+            connection.register(name, TableRows(_inspected(state, names[name]), _use(parsed, name), limits.table_bytes))
         relation = connection.sql(query)
         if relation is None:
             raise InvalidQuery(
@@ -237,7 +239,7 @@ class TableRows:
     If the engine scans the table once, the rows are streamed. Otherwise the first scan keeps the rows for the others.
     """
 
-    def __init__(self, table: Inspection[Any], use: Use) -> None:
+    def __init__(self, table: Inspection[Any], use: Use, most_bytes: int | None = None) -> None:
         schema = table.schema()
         if schema is None:
             raise InvalidQuery(f"a dataset of the format {table.format} is not read by SQL")
@@ -248,6 +250,7 @@ class TableRows:
         self._schema = pa.schema([schema.field(name) for name in names])
         self._where = " AND ".join(_as_where(use.conditions, schema)) or None
         self._rows: pa.Table | None = None
+        self._most_bytes = most_bytes
 
     def __arrow_c_schema__(self) -> object:
         return self._schema.__arrow_c_schema__()
@@ -256,8 +259,20 @@ class TableRows:
         if self._once:
             return self._batches().__arrow_c_stream__(requested_schema)
         if self._rows is None:
-            self._rows = self._table.batches(self._names).read_all()
+            self._rows = self._kept(self._table.batches(self._names))
         return self._rows.__arrow_c_stream__(requested_schema)
+
+    def _kept(self, reader: pa.RecordBatchReader) -> pa.Table:
+        batches, size = [], 0
+        for batch in reader:
+            batches.append(batch)
+            size += batch.nbytes
+            if self._most_bytes is not None and size > self._most_bytes:
+                raise InvalidQuery(
+                    "the query scans a table more than once, and its columns take more than "
+                    f"{self._most_bytes:,} bytes of memory: name fewer columns, or scan it once"
+                )
+        return pa.Table.from_batches(batches, self._schema)
 
     def _batches(self) -> pa.RecordBatchReader:
         try:

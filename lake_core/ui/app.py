@@ -11,12 +11,13 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from lake_core.errors import AccessDenied, LakeError, NotFound, StoreUnavailable
 from lake_core.lake.errors import Conflict, DatasetNotFound, RefNotFound, SessionNotFound
+from lake_core.ui.actions import action_page
 from lake_core.ui.arrays import picture
 from lake_core.ui.commit import commit_page
 from lake_core.ui.compare import compare_dataset_page, compare_file_page, compare_page
@@ -28,7 +29,10 @@ from lake_core.ui.history import history_page
 from lake_core.ui.home import home_page
 from lake_core.ui.merge import merge_page
 from lake_core.ui.page import Page, json_text, render
+from lake_core.ui.query import query_page, result_file
+from lake_core.ui.sessions import session_page, sessions_page
 from lake_core.ui.settings import without_secrets
+from lake_core.ui.upkeep import upkeep_page
 from lake_core.ui.visit import Site, Visit
 
 if TYPE_CHECKING:
@@ -42,7 +46,7 @@ if TYPE_CHECKING:
     Handler = Callable[[Visit], Page | Response]
 
 _LARGEST_FORM = 64 << 10
-_READS: dict[str, Handler] = {
+_PAGES: dict[str, Handler] = {
     "/": home_page,
     "/history": history_page,
     "/commit/{ref}": commit_page,
@@ -55,13 +59,22 @@ _READS: dict[str, Handler] = {
     "/compare/dataset": compare_dataset_page,
     "/compare/file": compare_file_page,
     "/merge": merge_page,
+    "/sql": query_page,
+    "/sql/result.{kind}": result_file,
+    "/sessions": sessions_page,
+    "/session/{id}": session_page,
+    "/upkeep": upkeep_page,
+    "/act/{kind}": action_page,
 }
 
 
 def create_app(lake: Lake, settings: PageSettings) -> Starlette:
     """Return the app that serves a lake."""
     site = Site(lake, settings, secrets.token_urlsafe(32))
-    routes: list[Any] = [Route(path, _endpoint(site, handler)) for path, handler in _READS.items()]
+    routes: list[Any] = [
+        Route(path, _endpoint(site, handler), methods=["GET", "POST"] if handler is action_page else ["GET"])
+        for path, handler in _PAGES.items()
+    ]
     routes.append(Mount("/static", StaticFiles(packages=[("lake_core.ui", "static")])))
 
     async def refused(request: Request, error: Exception) -> Response:
@@ -91,7 +104,7 @@ def _endpoint(site: Site, handler: Handler) -> Callable[[Request], Any]:
 
 def _answer(visit: Visit, handler: Handler) -> Response:
     try:
-        if visit.form and not hmac.compare_digest(visit.form.get("form_token", ""), visit.site.form_token):
+        if visit.is_order and not hmac.compare_digest(visit.form.get("form_token", ""), visit.site.form_token):
             raise RefusedRequest("the form is not of this server, or of an earlier start of it: open its page again")
         answer = handler(visit)
     except LakeError as error:
@@ -146,8 +159,3 @@ def _error(visit: Visit, error: LakeError, status: int) -> Response:
         return Response(json_text({"error": str(error), "kind": kind}), status, media_type="application/json")
     page = Page("error.html", {"message": str(error), "kind": kind, "status": status}, None, status)
     return _response(visit, page)
-
-
-def redirect(address: str) -> Response:
-    """Return the answer to a form: the page to look at next."""
-    return RedirectResponse(address, 303)

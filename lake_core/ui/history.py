@@ -86,13 +86,14 @@ def history_page(visit: Visit) -> Page:
     walk = History(visit.refs, starts, first_parent=first_parent)
     rows, searched, is_over = _search(walk, filters, count)
     lanes = Lanes(slots)
-    drawn = []
-    for commit in rows:
-        graph = None
-        if not filters.are_set:
+    drawn = [entry(visit, commit) for commit in rows]
+    if not filters.are_set:
+        placed = []
+        for commit in rows:
             parents = commit.parents[:1] if first_parent else commit.parents
-            graph = lanes.add(commit, [id for id in parents if visit.refs.has_commit(id)]).svg()
-        drawn.append(entry(visit, commit) | {"graph": graph})
+            placed.append(lanes.add(commit, [id for id in parents if visit.refs.has_commit(id)]))
+        widest = max((each.width for each in placed), default=0)
+        drawn = [row | {"graph": each.svg(widest)} for row, each in zip(drawn, placed, strict=True)]
     following = "" if is_over else _cursor([] if filters.are_set else lanes.slots, walk.rest)
     return Page(
         "history.html",

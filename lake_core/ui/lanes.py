@@ -31,9 +31,10 @@ class LaneRow:
     leaves: Sequence[int]
     """Lanes of its parents, which go on below."""
     width: int
+    """How many lanes the row has."""
 
-    def svg(self) -> Markup:
-        """Return the drawing."""
+    def svg(self, lanes: int) -> Markup:
+        """Return the drawing, as wide as so many lanes."""
 
         def x(lane: int) -> float:
             return _STEP * (min(lane, _MOST_LANES) + 0.5)
@@ -57,7 +58,7 @@ class LaneRow:
             for lane in self.leaves
         ]
         parts.append(f'<circle class="dot lane{self.lane % COLORS}" cx="{center:g}" cy="{middle:g}" r="{_RADIUS}"/>')
-        width = _STEP * (min(self.width, _MOST_LANES) + 1)
+        width = _STEP * (min(lanes, _MOST_LANES) + 1)
         return Markup(
             f'<svg class="lanes" width="{width}" height="{_HEIGHT}" viewBox="0 0 {width} {_HEIGHT}" '
             f'aria-hidden="true">{"".join(parts)}</svg>'

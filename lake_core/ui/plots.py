@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 420, 130, 58, 18, 8
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 380, 140, 66, 22, 8
 _STOPS = (
     (68, 1, 84),
     (71, 44, 122),

@@ -28,7 +28,9 @@ class PageSettings:
     """Whether it may also be called by any IP address, because it listens on all of them."""
     dagster_url: str | None = None
     """Where Dagster shows its runs."""
-    query_limits: Limits = field(default_factory=lambda: Limits(seconds=30.0, memory="1GB", threads=2))
+    query_limits: Limits = field(
+        default_factory=lambda: Limits(seconds=30.0, memory="1GB", threads=2, table_bytes=1 << 30)
+    )
     query_rows: int = 10_000
     """The most rows of a query's result."""
     compared_rows: int = 4_000_000

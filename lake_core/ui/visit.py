@@ -62,6 +62,8 @@ class Site:
     rows: Memory = field(default_factory=lambda: Memory(6))
     """Differences of rows: few, as they may be large."""
     counts: Memory = field(default_factory=lambda: Memory(4096))
+    queries: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(2))
+    """Held while a query runs, so that few do at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ class Visit:
     ) -> None:
         self.site, self.query, self.path = site, query, path
         self.form = form or {}
+        self.is_order = form is not None
+        """Whether the request is a form that was sent, and not only looks at something."""
         self.lake = site.lake
         self.settings = site.settings
         self._refs: RefsState | None = None

@@ -17,7 +17,7 @@ from lake_core.testing.manual_clock import ManualClock
 ORDERS = pa.schema(
     [
         pa.field("id", pa.int64(), nullable=False),
-        pa.field("customer", pa.string(), metadata={"comment": '"who ordered"'}),
+        pa.field("customer", pa.string(), metadata={"comment": "who ordered"}),
         pa.field("day", pa.date32()),
         ("amount", pa.decimal128(10, 2)),
         ("tags", pa.list_(pa.string())),
@@ -78,7 +78,7 @@ def create_lake(root: str | Path, clock: ManualClock | None = None) -> Lake:
         y, x = np.mgrid[0:60, 0:80]
         for day in range(4):
             field[day] = 12 + 8 * np.sin((x + day * 9) / 13) * np.cos(y / 11)
-        group.create_array("names", shape=(3,), chunks=(3,), dtype="S4")
+        group.create_array("elevation", shape=(60, 80), chunks=(30, 40), dtype="i2")[:] = np.round(y * 3 + x)
     with publish("events of the day", "a0c4e7f3-run-of-events") as s:
         pool = s.create_pool("pools/events", key="ts")
         pool.load(
