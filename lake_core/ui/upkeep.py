@@ -16,12 +16,9 @@ _MOST_SHOWN = 200
 def upkeep_page(visit: Visit) -> Page:
     """Show the settings of the lake, and on request what a collection would delete, or what is damaged."""
     check = visit.get("check")
-    collected, problems, body = None, None, None
-    if check == "gc":
-        body = collected = visit.lake.maintenance.gc(dry_run=True)
-    elif check == "verify":
-        body = problems = visit.lake.maintenance.verify(hashes=False)
-    elif check:
+    collected = visit.lake.maintenance.gc(dry_run=True) if check == "gc" else None
+    problems = visit.lake.maintenance.verify(hashes=False) if check == "verify" else None
+    if check not in ("", "gc", "verify"):
         raise InvalidRequest("check must be gc or verify")
     settings = visit.lake.settings
     values: dict[str, Any] = {
@@ -36,4 +33,4 @@ def upkeep_page(visit: Visit) -> Page:
         "lake_format": visit.lake.repository.format,
         "entries": visit.refs.number,
     }
-    return Page("upkeep.html", values, body)
+    return Page("upkeep.html", values, problems if collected is None else collected)
