@@ -6,6 +6,8 @@ import difflib
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from starlette.responses import RedirectResponse, Response
+
 from lake_core.errors import LakeError, NotFound
 from lake_core.inspection import NotShown, RowChanges, TooMuchToShow
 from lake_core.lake.errors import DatasetNotFound
@@ -14,7 +16,7 @@ from lake_core.ui.arrays import chunk_map_svg
 from lake_core.ui.changes import revisions_change
 from lake_core.ui.commit import changes_of
 from lake_core.ui.errors import InvalidRequest
-from lake_core.ui.page import Page
+from lake_core.ui.page import Page, url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -46,10 +48,16 @@ def compare_page(visit: Visit) -> Page:
     )
 
 
-def compare_dataset_page(visit: Visit) -> Page:
-    """Compare a dataset in two refs."""
+def compare_dataset_page(visit: Visit) -> Page | Response:
+    """Compare a dataset in two refs. A plain file at the path has a page of its own."""
     old, new = visit.at("from"), visit.at("to")
     path = visit.get("path").strip("/")
+    sides = (old, new)
+    if path and not any(path in side.state.datasets() for side in sides):
+        if any(side.state.exists(path) for side in sides):
+            address = url("/compare/file", from_=visit.get("from"), to=visit.get("to"), path=path)
+            return RedirectResponse(address, 303)
+        raise DatasetNotFound(f"neither {old.label} nor {new.label} has a dataset or file at {path!r}")
     change = revisions_change(visit, old, new, path, visit.settings.compared_rows)
     if change is None:
         raise DatasetNotFound(f"neither {old.label} nor {new.label} has a dataset at {path!r}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from starlette.responses import RedirectResponse, Response
+
 from lake_core.errors import LakeError
 from lake_core.inspection import NotShown, RowRequest, TooMuchToShow
 from lake_core.lake.refs.commit_record import changed_datasets
@@ -12,7 +14,7 @@ from lake_core.lake.refs.history import log
 from lake_core.ui.arrays import arrays_tab
 from lake_core.ui.errors import InvalidRequest
 from lake_core.ui.history import entry
-from lake_core.ui.page import Page
+from lake_core.ui.page import Page, url
 from lake_core.ui.plots import line_plot, short_bytes
 from lake_core.ui.row_condition import row_condition
 
@@ -41,10 +43,12 @@ TABS = {
 }
 
 
-def dataset_page(visit: Visit) -> Page:
-    """Show a dataset at a ref."""
+def dataset_page(visit: Visit) -> Page | Response:
+    """Show a dataset at a ref. A plain file at the path has a page of its own."""
     revision = visit.at()
     path = visit.path["path"].strip("/")
+    if path and path not in revision.state.datasets() and revision.state.exists(path):
+        return RedirectResponse(url(f"/file/{path}", at=visit.get("at"), format=visit.get("format")), 303)
     inspection = visit.inspect(revision, path)
     problem = ""
     try:
