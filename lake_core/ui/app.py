@@ -16,7 +16,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from lake_core.errors import AccessDenied, LakeError, NotFound, StoreUnavailable
-from lake_core.lake.errors import Conflict, DatasetNotFound, RefNotFound, SessionNotFound
+from lake_core.lake.errors import Conflict, DatasetNotFound, LakeNotFound, RefNotFound, SessionNotFound
 from lake_core.ui.actions import action_page
 from lake_core.ui.arrays import picture
 from lake_core.ui.commit import commit_page
@@ -106,6 +106,7 @@ def _answer(visit: Visit, handler: Handler) -> Response:
     try:
         if visit.is_order and not hmac.compare_digest(visit.form.get("form_token", ""), visit.site.form_token):
             raise RefusedRequest("the form is not of this server, or of an earlier start of it: open its page again")
+        visit.begin()
         answer = handler(visit)
     except LakeError as error:
         return _error(visit, error, _status(error))
@@ -144,7 +145,7 @@ def _ref_names(visit: Visit) -> list[str]:
 
 
 def _status(error: LakeError) -> int:
-    if isinstance(error, RefNotFound | DatasetNotFound | SessionNotFound | NotFound | NoSuchPage):
+    if isinstance(error, RefNotFound | DatasetNotFound | SessionNotFound | NotFound | NoSuchPage | LakeNotFound):
         return 404
     if isinstance(error, Conflict):
         return 409

@@ -32,9 +32,9 @@ _COUNT_SECONDS = 0.25
 
 def home_page(visit: Visit) -> Page:
     """Show a lake at a glance."""
-    report = status_report(visit.lake)
     main = visit.lake.repository.format.branch
     head = visit.refs.branch(main)
+    report = status_report(visit.lake)
     branches = visit.refs.branches()
     others = sorted(
         (name for name in branches if name != main), key=lambda name: _date(visit, branches[name]), reverse=True

@@ -52,6 +52,7 @@ def serve(lake: Lake, host: str, port: int, settings: PageSettings, tell: Callab
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host.strip("[]"), port))
+        listener.listen(128)  # before the address is told: whoever reads it may come at once
         shown = f"[{host.strip('[]')}]" if ":" in host else host
         token = "" if settings.token is None else f"?token={settings.token}"
         tell(f"http://{shown}:{listener.getsockname()[1]}/{token}")

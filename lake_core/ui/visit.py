@@ -7,6 +7,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lake_core.lake.errors import LakeNotFound
+from lake_core.lake.lake_format import FORMAT_KEY
 from lake_core.lake.refs.revision import resolve
 from lake_core.lake.refs.session_record import SessionRecord
 from lake_core.lake.session.shared_session import SharedSession
@@ -109,11 +111,23 @@ class Visit:
         self.settings = site.settings
         self._refs: RefsState | None = None
 
+    def begin(self) -> None:
+        """Read the refs.
+
+        Raises LakeNotFound if the lake is gone: a folder that is not mounted any more has no newer refs, either.
+        """
+        repository = self.lake.repository
+        exists, refs = repository.root.gather(lambda: repository.root.exists(FORMAT_KEY), repository.refs)
+        if not exists:
+            raise LakeNotFound(f"there is no lake at {repository.root.url()} any more")
+        self._refs = refs
+
     @property
     def refs(self) -> RefsState:
         """Return the refs at the start of the visit."""
         if self._refs is None:
-            self._refs = self.lake.repository.refs()
+            self.begin()
+        assert self._refs is not None
         return self._refs
 
     def get(self, name: str, default: str = "") -> str:

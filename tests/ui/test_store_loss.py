@@ -70,9 +70,10 @@ def test_a_missing_log_is_told_in_the_row_of_its_dataset(own_lake: Lake, tmp_pat
 def test_a_lake_that_is_gone_is_told(own_lake: Lake, tmp_path: Path) -> None:
     client = TestClient(create_app(own_lake, PageSettings()), base_url=BASE)
     shutil.rmtree(tmp_path / "lake")
-    response = client.get("/")
-    assert response.status_code >= 400
-    assert 'role="alert"' in response.text
+    for address in PAGES:
+        response = client.get(address)
+        assert response.status_code == 404
+        assert "there is no lake at" in response.text
 
 
 def test_the_memory_store_is_served_too() -> None:
