@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from lake_core.errors import LakeError
-from lake_core.inspection import Fact, Inspection, Summary
+from lake_core.inspection import Fact, Inspection, RowPage, RowRequest, Summary
 from lake_core.installed import installed
 from lake_core.store import ObjectStore
 
@@ -507,11 +507,13 @@ class DatasetFormat(ABC):
 
 
 class ObjectsInspection(Inspection["ObjectStore"]):
-    """What any dataset shows: the number of its objects."""
+    """What any dataset shows: the number of its objects, and the rows of `head` if its format has them."""
 
     def __init__(self, format: DatasetFormat, store: ObjectStore) -> None:
         super().__init__(store)
         self._format, self.format = format, format.format
+        self.has_rows = type(format).head is not DatasetFormat.head
+        self.unit = "records" if self.has_rows else "objects"
 
     def summary(self) -> Summary:
         """Count the objects that the state reaches."""
@@ -520,6 +522,12 @@ class ObjectsInspection(Inspection["ObjectStore"]):
         total = sum(known) if len(known) == len(sizes) else None
         facts = [Fact("objects", len(sizes))]
         return Summary(self.format, self._format.version(self.store), None, len(sizes), total, facts=facts)
+
+    def rows(self, request: RowRequest) -> RowPage:
+        """Return rows of `head`, which reads those before them as well."""
+        last = request.offset + request.count
+        names, rows = self._format.head(self.store, last + 1, columns=request.columns, where=request.where)
+        return RowPage(names, rows[request.offset : last], len(rows) > last)
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,6 +232,7 @@ class Inspection(Generic[StoreT]):
     """Whether `rows` shows something."""
     can_sort: bool = False
     has_nodes: bool = False
+    has_shapes: bool = False
 
     def __init__(self, store: StoreT) -> None:
         self.store = store

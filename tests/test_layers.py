@@ -105,6 +105,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "lake_core.runtime",
         "lake_core.store",
         "lake_core.dataset",
+        "lake_core.inspection",
         "lake_core.lake",
     ),
     "lake_core.expression": _FOUNDATION,
@@ -217,6 +218,9 @@ THIRD_PARTY_OF: dict[str, tuple[str, ...]] = {
     ),
     "dagster": (*_OF_DAGSTER, "example_pipelines.flights"),
     "airflow": ("lake_orch.airflow", "example_pipelines.airflow_flights"),
+    "starlette": ("lake_core.ui",),
+    "uvicorn": ("lake_core.ui",),
+    "jinja2": ("lake_core.ui",),
 }
 """Heavy libraries, and the only layers that may import them: those whose names begin so."""
 

@@ -48,6 +48,7 @@ class PoolInspection(Inspection[ObjectStore]):
     format = "pool"
     unit = "records"
     has_rows = True
+    has_shapes = True
 
     def __init__(self, store: ObjectStore, pool: Pool, state: DatasetState) -> None:
         super().__init__(store)

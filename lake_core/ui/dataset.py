@@ -62,7 +62,7 @@ def dataset_page(visit: Visit) -> Page | Response:
             "rows": inspection.has_rows,
             "arrays": inspection.has_nodes,
             "schema": summary is not None and bool(summary.columns),
-            "shapes": inspection.unit == "records",
+            "shapes": inspection.has_shapes,
             "partitions": summary is not None and any("partition" in each.notes for each in summary.columns),
         }.get(name, True)
     ]

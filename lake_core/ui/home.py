@@ -10,6 +10,7 @@ from lake_core.errors import LakeError
 from lake_core.lake.publish.difference import Difference
 from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.lake.refs.history import History, ahead_and_behind
+from lake_core.readable import count_of
 from lake_core.report.status import status_report
 from lake_core.ui.changes import dataset_change
 from lake_core.ui.history import entry, run_of
@@ -66,7 +67,8 @@ def _problems(pending: Sequence[str], sessions: Sequence[SessionRecord]) -> Any:
     if pending:
         yield {
             "kind": "warning",
-            "text": f"{len(pending)} published, not yet checked out: readers of plain files see an older state. "
+            "text": f"{count_of(len(pending), 'commit')} published, not yet checked out: readers of plain files see an "
+            "older state. "
             "The next publish completes the checkout, or `lake checkout` does.",
             "commits": pending[:5],
             "sessions": (),
@@ -75,7 +77,7 @@ def _problems(pending: Sequence[str], sessions: Sequence[SessionRecord]) -> Any:
     if failed:
         yield {
             "kind": "warning",
-            "text": f"{len(failed)} failed and kept: what these sessions hold is not published.",
+            "text": f"{count_of(len(failed), 'session')} failed, and what was written there is kept, not published:",
             "sessions": [record.id for record in failed[:5]],
             "commits": (),
         }

@@ -12,6 +12,7 @@ import pyarrow as pa
 import zarr
 
 from lake_core import Lake
+from lake_core.store import ObjectStore
 from lake_core.testing.manual_clock import ManualClock
 
 ORDERS = pa.schema(
@@ -50,10 +51,10 @@ def _decimal(amount: Any) -> Any:
     return Decimal(f"{amount:.2f}")
 
 
-def create_lake(root: str | Path, clock: ManualClock | None = None) -> Lake:
+def create_lake(root: str | Path | ObjectStore, clock: ManualClock | None = None) -> Lake:
     """Create a lake with tables, arrays, a pool, files, branches, a tag, a merge, and open and failed sessions."""
     time = clock or ManualClock(dt.datetime(2026, 11, 26, 6, tzinfo=dt.UTC))
-    lake = Lake.create(str(root), clock=time)
+    lake = Lake.create(root, clock=time)
 
     def publish(message: str, run: str, branch: str = "main", **more: str) -> Any:
         time.now += dt.timedelta(minutes=47)
