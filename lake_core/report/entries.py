@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lake_core.lake.state.dataset_record import dataset_above
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from lake_core.lake.state.state_store import StateStore
     from lake_core.store import ObjectMeta
@@ -26,22 +26,52 @@ def entries(state: StateStore, path: str, recursive: bool) -> Iterator[dict[str,
         yield _file_row(state.head(path))
         return
     prefix = f"{path}/" if path else ""
-    start_after = ""
-    while True:
-        for meta in state.list(prefix, start_after=start_after):
-            dataset = dataset_above(meta.key, datasets)
-            name, slash, _ = meta.key[len(prefix) :].partition("/")
-            if dataset is not None and (recursive or dataset.path == prefix + name):
-                yield _dataset_row(dataset.path, dataset.format)
-                start_after = f"{dataset.path}/{_LAST}"
-                break
-            if slash and not recursive:
-                yield {"kind": "folder", "name": f"{prefix}{name}/"}
-                start_after = f"{prefix}{name}/{_LAST}"
-                break
-            yield _file_row(meta)
+    if dataset_above(f"{prefix}x", datasets) is not None:
+        yield from _Listing(state.list, prefix, recursive)
+        return
+    listing = _Listing(state.plain, prefix, recursive)
+    for folder in sorted(f"{each}/" for each in datasets if each.startswith(prefix)):
+        yield from listing.until(folder)
+        if listing.start_after > folder:
+            continue  # It is in a folder that is an entry.
+        name, _, rest = folder[len(prefix) :].partition("/")
+        if recursive or not rest:
+            yield _dataset_row(folder[:-1], datasets[folder[:-1]].format)
+            listing.start_after = f"{folder}{_LAST}"
         else:
-            return
+            yield listing.folder(name)
+    yield from listing
+
+
+class _Listing:
+    """The files under a prefix, and the folders that they are in, in the order of their keys."""
+
+    def __init__(self, keys: Callable[..., Iterator[ObjectMeta]], prefix: str, recursive: bool) -> None:
+        self._keys, self._prefix, self._recursive = keys, prefix, recursive
+        self.start_after = ""
+        """What was listed already is not listed again."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self.until(None)
+
+    def until(self, end: str | None) -> Iterator[dict[str, Any]]:
+        """Yield those before a key."""
+        while end is None or self.start_after < end:
+            for meta in self._keys(self._prefix, start_after=self.start_after):
+                if end is not None and meta.key >= end:
+                    return
+                name, slash, _ = meta.key[len(self._prefix) :].partition("/")
+                if slash and not self._recursive:
+                    yield self.folder(name)
+                    break
+                yield _file_row(meta)
+            else:
+                return
+
+    def folder(self, name: str) -> dict[str, Any]:
+        """Return a folder as an entry, and pass over what is in it."""
+        self.start_after = f"{self._prefix}{name}/{_LAST}"
+        return {"kind": "folder", "name": f"{self._prefix}{name}/"}
 
 
 def _dataset_row(path: str, format: str) -> dict[str, Any]:

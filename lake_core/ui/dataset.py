@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from lake_core.errors import LakeError
 from lake_core.inspection import NotShown, RowRequest, TooMuchToShow
 from lake_core.lake.refs.commit_record import changed_datasets
-from lake_core.lake.refs.history import log
+from lake_core.lake.refs.history import History
 from lake_core.ui.arrays import arrays_tab
 from lake_core.ui.errors import InvalidRequest
 from lake_core.ui.history import entry
@@ -29,6 +30,12 @@ _PAGE = 50
 _VERSIONS = 60
 _COMMITS = 30
 _PARTITIONS = 200
+_MOST_LOOKED_AT = 1_000
+"""Commits among which the last one that changed a dataset is looked for."""
+_SEARCH_SECONDS, _ROW_SECONDS = 0.5, 3.0
+"""How long a page looks for commits that changed a dataset."""
+_MOST_SELECTED = 5
+"""Rows that the history of a row shows of each state, if its condition selects several."""
 _LOOKED_AT = 40
 """Commits of a row's history that are compared on one page."""
 
@@ -80,7 +87,9 @@ def dataset_page(visit: Visit) -> Page | Response:
             "problem": problem,
             "tabs": [(name, TABS[name]) for name in tabs],
             "tab": tab,
-            "last": next(iter(islice(_commits(visit, revision, path), 1)), None),
+            "last": visit.site.changes.get(
+                ("last", revision.commit.id, path), lambda: _last_commit(visit, revision.commit, path)
+            ),
         }
         | values,
         body,
@@ -129,16 +138,14 @@ def _schema(visit: Visit, revision: Revision, path: str, inspection: Inspection[
 
 def _history(visit: Visit, revision: Revision, path: str, inspection: Inspection[Any]) -> tuple[dict[str, Any], Any]:
     versions = inspection.versions(_VERSIONS)
-    commits = [
-        entry(visit, commit) | {"update": changed_datasets(commit).get(path)}
-        for commit in islice(_commits(visit, revision, path), _COMMITS)
-    ]
+    found, is_cut = _commits(visit, revision, path, _COMMITS, _SEARCH_SECONDS)
+    commits = [entry(visit, commit) for commit in found]
     plots = [
         plot
         for name, write in (("rows", None), ("bytes", short_bytes), ("files", None))
         if (plot := _plot(name, versions, write))
     ]
-    return {"versions": versions, "commits": commits, "plots": plots}, None
+    return {"versions": versions, "commits": commits, "plots": plots, "is_cut": is_cut}, None
 
 
 def _plot(name: str, versions: Sequence[VersionInfo], write: Any) -> Any:
@@ -184,8 +191,27 @@ _TAB_VALUES = {
 }
 
 
-def _commits(visit: Visit, revision: Revision, path: str) -> Any:
-    return log(visit.refs, revision.commit, dataset=path)
+def _commits(visit: Visit, revision: Revision, path: str, count: int, seconds: float) -> tuple[Sequence[Commit], bool]:
+    """Return the newest commits that changed a dataset, and whether there may be older ones.
+
+    The search ends after some seconds.
+    """
+    end = time.monotonic() + seconds
+    commits: list[Commit] = []
+    for commit in History(visit.refs, [revision.commit.id]):
+        if path in changed_datasets(commit):
+            if len(commits) == count:
+                return commits, True
+            commits.append(commit)
+        if time.monotonic() > end:
+            return commits, True
+    return commits, False
+
+
+def _last_commit(visit: Visit, commit: Commit, path: str) -> Commit | None:
+    """Return the commit that changed the dataset last, None if many have come since."""
+    newest = islice(History(visit.refs, [commit.id]), _MOST_LOOKED_AT)
+    return next((each for each in newest if path in changed_datasets(each)), None)
 
 
 def row_page(visit: Visit) -> Page:
@@ -195,23 +221,17 @@ def row_page(visit: Visit) -> Page:
     where = visit.get("where")
     if not where:
         raise InvalidRequest("name a row by a condition: open this page from a row of a table")
-    commits = list(islice(_commits(visit, revision, path), _LOOKED_AT + 1))
+    commits, is_cut = _commits(visit, revision, path, _LOOKED_AT, _ROW_SECONDS)
     steps: list[dict[str, Any]] = []
     names: dict[str, None] = {}
-    newer: tuple[Commit, Sequence[Mapping[str, Any]]] | None = None
-    for commit in [*commits, None]:
-        rows: Sequence[Mapping[str, Any]] = ()
-        if commit is not None:
-            state = visit.revision(commit.id)
-            if path in state.state.datasets():
-                page = visit.inspect(state, path).rows(RowRequest(5, where=where))
-                rows = page.rows
-                names.update(dict.fromkeys(page.names))
-        elif len(commits) > _LOOKED_AT:
-            break  # what the oldest one of these changed is only known from those before it
-        if newer is not None and newer[1] != rows:
-            steps.append(entry(visit, newer[0]) | {"before": rows, "after": newer[1]})
-        newer = None if commit is None else (commit, rows)
+    for commit in commits:
+        # Each is compared with its own parent: in a history with merges, the one before it in the list is another's.
+        parent = commit.parents[0] if commit.parents else None
+        after = _selected(visit, commit.id, path, where, names)
+        is_known = parent is None or visit.refs.has_commit(parent)
+        before = _selected(visit, parent, path, where, names) if parent is not None and is_known else []
+        if before != after:
+            steps.append(entry(visit, commit) | {"before": before, "after": after, "is_known": is_known})
     return Page(
         "row.html",
         {
@@ -220,8 +240,19 @@ def row_page(visit: Visit) -> Page:
             "where": where,
             "steps": steps,
             "names": list(names),
-            "looked_at": min(len(commits), _LOOKED_AT),
-            "older": commits[_LOOKED_AT] if len(commits) > _LOOKED_AT else None,
+            "looked_at": len(commits),
+            "is_cut": is_cut,
+            "older": commits[-1] if is_cut and len(commits) > 1 else None,
         },
         None,
     )
+
+
+def _selected(visit: Visit, id: str, path: str, where: str, names: dict[str, None]) -> Sequence[Mapping[str, Any]]:
+    """Return the rows that a condition selects at a commit, and add the names of their columns."""
+    revision = visit.revision(id)
+    if path not in revision.state.datasets():
+        return []
+    page = visit.inspect(revision, path).rows(RowRequest(_MOST_SELECTED, where=where))
+    names.update(dict.fromkeys(page.names))
+    return page.rows

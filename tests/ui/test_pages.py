@@ -7,12 +7,16 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from starlette.testclient import TestClient
 
 from lake_core import Lake
 from lake_core.cli import main
+from lake_core.ui.app import create_app
+from lake_core.ui.settings import PageSettings
+from tests.ui.conftest import BASE
 
 
 def text_of(client: TestClient, address: str, status: int = 200) -> str:
@@ -185,3 +189,24 @@ def test_every_link_of_the_pages_leads_to_a_page(client: TestClient) -> None:
                 seen.add(target)
                 waiting.append(target)
     assert len(seen) > 100
+
+
+def test_in_a_history_with_merges_a_row_is_changed_by_the_commit_that_did_it(own_lake: Lake) -> None:
+    with own_lake.session(message="create") as s:
+        rows = pa.table({"id": [1, 2], "v": [0, 0]})
+        s.create_delta("tables/m", rows.schema).append(rows)
+    own_lake.create_branch("left")
+    with own_lake.session("left", message="on the left") as s:
+        s.delta("tables/m").append(pa.table({"id": [3], "v": [3]}))
+    with own_lake.session(message="on main") as s:
+        s.delta("tables/m").append(pa.table({"id": [4], "v": [4]}))
+    own_lake.merge("left", message="merge left")
+    pages = TestClient(create_app(own_lake, PageSettings()), base_url=BASE)
+
+    def changed(where: str) -> list[str]:
+        page = pages.get("/row/tables/m", params={"where": where}).text
+        return re.findall(r'(?:Written|Changed|Removed) by <a href="[^"]+">([^<]+)</a>', page)
+
+    assert changed("id = 4") == ["on main"]
+    assert changed("id = 3") == ["merge left", "on the left"]
+    assert changed("id = 1") == ["create"]
