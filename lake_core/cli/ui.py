@@ -22,7 +22,7 @@ def ui(context: Context, host: str, port: int, writes: bool, allowed: tuple[str,
     They only read, unless --write is given. An address that other machines reach needs the token that is printed.
     """
     check_installed()
-    lake = context.open()
+    lake = context.open(read_only=not writes)
     if dagster_url is not None and not dagster_url.startswith(("http://", "https://")):
         raise click.UsageError(f"--dagster-url must begin with http:// or https://, not {dagster_url!r}")
     settings = settings_for(

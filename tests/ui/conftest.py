@@ -10,6 +10,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from lake_core import Lake
+from lake_core.store import open_store
+from lake_core.store.read_only import ReadOnlyStore
 from lake_core.ui.app import create_app
 from lake_core.ui.settings import PageSettings
 from tests.ui.lakes import add_hostile_values, create_lake
@@ -29,7 +31,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lake(built: Path) -> Lake:
-    return Lake.open(str(built))
+    """Open it as `lake ui` does."""
+    return Lake.open(ReadOnlyStore(open_store(str(built), read_only=True)))
 
 
 @pytest.fixture

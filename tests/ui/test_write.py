@@ -126,7 +126,7 @@ def test_pages_that_only_read_have_no_actions(client: TestClient, lake: Lake, ki
 
 def test_looking_changes_nothing_in_the_store(client: TestClient, lake: Lake) -> None:
     def keys() -> object:
-        return [(meta.key, meta.etag) for meta in lake.repository.root.list("_lake/refs")]
+        return [(meta.key, meta.etag) for meta in lake.repository.root.list("")]
 
     before = keys()
     for address in ("/", "/sessions?all=1", "/session/run-of-today", "/merge?ref=dev", "/upkeep?check=gc",
