@@ -6,13 +6,14 @@ its objects. A format overrides what it has: rows, records, arrays.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 from lake_core.errors import LakeError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     import numpy as np
@@ -98,6 +99,23 @@ class RowRequest:
     """Spark SQL that is true for the rows."""
     order_by: str | None = None
     descending: bool = False
+    seconds: float | None = None
+    """After so long, reading ends with TooMuchToShow."""
+
+    def deadline(self) -> Callable[[], None]:
+        """Return what raises TooMuchToShow once the time is over. Its time begins now."""
+        if self.seconds is None:
+            return lambda: None
+        seconds, end = self.seconds, time.monotonic() + self.seconds
+
+        def check() -> None:
+            if time.monotonic() > end:
+                raise TooMuchToShow(
+                    f"after {seconds:g} seconds, not enough rows were found: narrow down the condition, name fewer "
+                    "columns, or read the dataset from Python"
+                )
+
+        return check
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +232,11 @@ class RowChanges:
     """The same rows, in the same order, as the later one has them."""
     is_unique: bool = True
     """False if a key occurs more than once, so that rows of that key were not matched."""
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory that the rows take."""
+        return sum(table.nbytes for table in (self.added, self.removed, self.before, self.after))
 
 
 StoreT = TypeVar("StoreT", bound="ObjectStore")

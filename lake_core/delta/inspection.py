@@ -45,6 +45,7 @@ from lake_core.store import ObjectStore
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lake_core.delta.scan import Scan
     from lake_core.delta.snapshot import Snapshot
 
 _MOST_SORTED = 20_000_000
@@ -145,18 +146,14 @@ class DeltaInspection(Inspection[ObjectStore]):
         if request.order_by is not None:
             rows = self._sorted(request, counts)
         else:
-            skipped = 0
-            batches: Iterator[pa.Table]
+            skipped, numbers = 0, None
             if request.where is None and request.offset:
                 snapshot = self.snapshot
                 files = snapshot.files([*snapshot.identity, "partitionValues", "size", "stats"])
                 skipped, numbers = _files_from(row_counts(files), request.offset)
                 scan = replace(scan, files=files)
-                opened = open_data_files(scan, numbers)
-                batches = (table for index in range(len(opened.keys)) for table in opened.batches(index))
-            else:
-                batches = (pa.Table.from_batches([batch]) for batch in stream_rows(scan))
-            rows = _sliced(batches, request.offset - skipped, request.count + 1, scan.schema)
+            tables = _tables(scan, numbers, request)
+            rows = _sliced(tables, request.offset - skipped, request.count + 1, scan.schema)
         shown = rows.slice(0, request.count).select(scan.schema.names)
         return RowPage(scan.schema.names, shown.to_pylist(), len(rows) > request.count, total)
 
@@ -170,15 +167,13 @@ class DeltaInspection(Inspection[ObjectStore]):
         names = None if request.columns is None else list(dict.fromkeys([*request.columns, str(request.order_by)]))
         last = request.offset + request.count + 1
         order = [(request.order_by, "descending" if request.descending else "ascending")]
-        reader = stream_rows(plan_read(self.snapshot, names, request.where))
-        if request.order_by not in reader.schema.names or pa.types.is_nested(
-            reader.schema.field(request.order_by).type
-        ):
+        scan = plan_read(self.snapshot, names, request.where)
+        if request.order_by not in scan.schema.names or pa.types.is_nested(scan.schema.field(request.order_by).type):
             raise TooMuchToShow(f"rows cannot be sorted by {request.order_by!r}: choose a column of plain values")
-        first = reader.schema.empty_table()
+        first = scan.schema.empty_table()
         waiting: list[pa.Table] = []
-        for batch in reader:
-            waiting.append(pa.Table.from_batches([batch]))
+        for table in _tables(scan, None, request):
+            waiting.append(table)
             if sum(map(len, waiting)) > max(4 * last, 1 << 18):
                 first, waiting = pa.concat_tables([first, *waiting]).sort_by(order).slice(0, last), []
         return pa.concat_tables([first, *waiting]).sort_by(order).slice(request.offset, request.count + 1)
@@ -281,6 +276,16 @@ def _files_from(counts: pa.Array, offset: int) -> tuple[int, Sequence[int]]:
         ends.append(end)
     skipped = sum(each <= offset for each in ends)
     return (ends[skipped - 1] if skipped else 0), range(skipped, len(counts))
+
+
+def _tables(scan: Scan, numbers: Sequence[int] | None, request: RowRequest) -> Iterator[pa.Table]:
+    """Yield the rows of some files until the time of a request is over. Raises TooMuchToShow."""
+    check = request.deadline()
+    files = open_data_files(scan, numbers, scan.predicate)
+    for index in range(len(files.keys)):
+        for table in files.batches(index):
+            check()
+            yield table.select(scan.schema.names)
 
 
 def _sliced(tables: Iterator[pa.Table], offset: int, count: int, schema: pa.Schema) -> pa.Table:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.difference import difference
@@ -21,7 +22,7 @@ from lake_core.delta.row_conflict import VectorChanges
 from lake_core.delta.row_counts import row_count
 from lake_core.delta.scan import Scan, deleted_of_files, open_data_files
 from lake_core.inspection import RowChanges, TooMuchToShow
-from lake_core.readable import count_of
+from lake_core.readable import count_of, readable_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from lake_core.delta.snapshot import Snapshot
 
 _ADD = [name for name, _ in ADD_FIELDS]
+_MOST_BYTES = 256 << 20
+"""The most bytes of data files that are read: their rows are held in memory."""
 _NUMBER, _ADDED = "\x00number", "\x00added"
 
 
@@ -55,6 +58,12 @@ def row_changes(before: Snapshot | None, after: Snapshot | None, key: Sequence[s
         removes = nothing if before is None else before.files(_ADD)
     vectors = VectorChanges.of(removes, adds)
     whole = vectors.without(adds), vectors.without(removes)
+    size = sum(int(pc.sum(files["size"]).as_py() or 0) for files in whole)
+    if size > _MOST_BYTES:
+        raise TooMuchToShow(
+            f"the files that differ have {readable_bytes(size)}, and at most {readable_bytes(_MOST_BYTES)} are "
+            "compared: compare versions that are closer to one another"
+        )
     counts = [row_count(files) for files in whole]
     if any(count is None for count in counts) or sum(count or 0 for count in counts) > most_rows:
         known = "an unknown number of" if None in counts else f"{sum(count or 0 for count in counts):,}"

@@ -77,7 +77,7 @@ class PoolInspection(Inspection[ObjectStore]):
         if request.offset + request.count > _DEEPEST:
             raise TooMuchToShow(f"a page shows the first {count_of(_DEEPEST, 'record')}: narrow down by a condition")
         scan = self._pool.scan(where=request.where, columns=request.columns)
-        values = list(islice(scan.values(), request.offset, request.offset + request.count + 1))
+        values = list(islice(_timed(scan.values(), request), request.offset, request.offset + request.count + 1))
         shown = values[: request.count]
         records = [_record(value) for value in shown]
         total = None if request.where is not None else sum(each.count for each in self.state.objects.values())
@@ -114,6 +114,15 @@ class PoolInspection(Inspection[ObjectStore]):
         if objects:
             root = getattr(self.store, "data_root", self.store)
             yield from map(format_value, Scan(root, self.state.config, objects, KeyRange()).values())
+
+
+def _timed(values: Iterator[Value], request: RowRequest) -> Iterator[Value]:
+    """Yield values until the time of a request is over. Raises TooMuchToShow."""
+    check = request.deadline()
+    for number, value in enumerate(values):
+        if not number % 4096:
+            check()
+        yield value
 
 
 def _record(value: Value) -> Mapping[str, Any]:

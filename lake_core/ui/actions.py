@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse
 
 from lake_core.lake.errors import Conflict, NothingToApply
 from lake_core.lake.refs.session_record import FAILED, OPEN
+from lake_core.readable import count_of
 from lake_core.ui.commit import changes_of
 from lake_core.ui.errors import InvalidRequest, NoSuchPage, ReadOnlyPages, RefusedRequest
 from lake_core.ui.merge import STRATEGIES, preview_of
@@ -163,7 +164,8 @@ def _merge_plan(visit: Visit) -> Plan:
     try:
         preview = preview_of(visit, ref, into, strategy)
         will = [
-            f"{len(preview.datasets)} datasets and {len(preview.keys)} files of {into} change, in one commit.",
+            f"{count_of(len(preview.datasets), 'dataset')} and {count_of(len(preview.keys), 'file')} of {into} change, "
+            "in one commit.",
             f"{ref} does not change.",
         ]
         if preview.resolved:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _ROWS = 50
 _MOST_MAPS = 12
+_MOST_KEPT = 64 << 20
+"""The most bytes of rows that differ that are kept for the next page of them."""
 _LARGEST_TEXT = 2 << 20
 _MOST_LINES = 4_000
 _KINDS = ("all", "added", "removed", "changed")
@@ -128,6 +130,7 @@ def _row_values(
         changes = visit.site.rows.get(
             ("rows", old.tree, new.tree, path, tuple(key)),
             lambda: row_changes(before, after, key, visit.settings.compared_rows),
+            keep=lambda changes: changes.nbytes <= _MOST_KEPT,
         )
     except (TooMuchToShow, NotShown) as error:
         return {"row_problem": str(error)}

@@ -32,6 +32,8 @@ _COMMITS = 30
 _PARTITIONS = 200
 _MOST_LOOKED_AT = 1_000
 """Commits among which the last one that changed a dataset is looked for."""
+_READ_SECONDS = 20.0
+"""How long a page reads rows, and the states of one row."""
 _SEARCH_SECONDS, _ROW_SECONDS = 0.5, 3.0
 """How long a page looks for commits that changed a dataset."""
 _MOST_SELECTED = 5
@@ -77,6 +79,9 @@ def dataset_page(visit: Visit) -> Page | Response:
     if tab not in tabs:
         raise InvalidRequest(f"{path} has no page {tab!r}: it has {', '.join(tabs)}")
     values, body = _TAB_VALUES[tab](visit, revision, path, inspection)
+    last = visit.site.changes.get(
+        ("last", revision.commit.id, path), lambda: _last_commit(visit, revision.commit, path)
+    )
     return Page(
         f"dataset_{tab}.html",
         {
@@ -87,9 +92,7 @@ def dataset_page(visit: Visit) -> Page | Response:
             "problem": problem,
             "tabs": [(name, TABS[name]) for name in tabs],
             "tab": tab,
-            "last": visit.site.changes.get(
-                ("last", revision.commit.id, path), lambda: _last_commit(visit, revision.commit, path)
-            ),
+            "last": None if last is None else entry(visit, last),
         }
         | values,
         body,
@@ -107,6 +110,7 @@ def _rows(visit: Visit, revision: Revision, path: str, inspection: Inspection[An
         visit.get("where") or None,
         (visit.get("sort") or None) if inspection.can_sort else None,
         visit.flag("desc"),
+        _READ_SECONDS,
     )
     problem, page = "", None
     try:
@@ -224,7 +228,12 @@ def row_page(visit: Visit) -> Page:
     commits, is_cut = _commits(visit, revision, path, _LOOKED_AT, _ROW_SECONDS)
     steps: list[dict[str, Any]] = []
     names: dict[str, None] = {}
+    end, looked_at = time.monotonic() + _READ_SECONDS, 0
     for commit in commits:
+        if time.monotonic() > end:
+            is_cut = True
+            break
+        looked_at += 1
         # Each is compared with its own parent: in a history with merges, the one before it in the list is another's.
         parent = commit.parents[0] if commit.parents else None
         after = _selected(visit, commit.id, path, where, names)
@@ -240,9 +249,9 @@ def row_page(visit: Visit) -> Page:
             "where": where,
             "steps": steps,
             "names": list(names),
-            "looked_at": len(commits),
+            "looked_at": looked_at,
             "is_cut": is_cut,
-            "older": commits[-1] if is_cut and len(commits) > 1 else None,
+            "older": commits[min(looked_at, len(commits) - 1)] if is_cut and looked_at > 1 else None,
         },
         None,
     )
@@ -253,6 +262,6 @@ def _selected(visit: Visit, id: str, path: str, where: str, names: dict[str, Non
     revision = visit.revision(id)
     if path not in revision.state.datasets():
         return []
-    page = visit.inspect(revision, path).rows(RowRequest(_MOST_SELECTED, where=where))
+    page = visit.inspect(revision, path).rows(RowRequest(_MOST_SELECTED, where=where, seconds=_READ_SECONDS))
     names.update(dict.fromkeys(page.names))
     return page.rows

@@ -120,6 +120,7 @@ def entry(visit: Visit, commit: Commit) -> dict[str, Any]:
         "commit": commit,
         "run": run_of(commit.metadata),
         "run_url": visit.settings.run_url(commit.metadata),
+        "step": commit.metadata.get("dagster/step", ""),
         "datasets": datasets[:3],
         "more": len(datasets) - 3,
         "is_merge": MERGE_FIELD in commit.metadata or len(commit.parents) > 1,

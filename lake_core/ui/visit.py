@@ -36,14 +36,16 @@ class Memory:
         self._answers: OrderedDict[Hashable, Any] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: Hashable, compute: Callable[[], _T]) -> _T:
-        """Return the answer to a question, which is computed if it is not known."""
+    def get(self, key: Hashable, compute: Callable[[], _T], keep: Callable[[_T], bool] = lambda answer: True) -> _T:
+        """Return the answer to a question, which is computed if it is not known, and kept if `keep` says so."""
         with self._lock:
             if key in self._answers:
                 self._answers.move_to_end(key)
                 known: _T = self._answers[key]
                 return known
         answer = compute()
+        if not keep(answer):
+            return answer
         with self._lock:
             self._answers[key] = answer
             while len(self._answers) > self._most:

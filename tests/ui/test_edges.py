@@ -16,6 +16,7 @@ import zarr
 from starlette.testclient import TestClient
 
 from lake_core import Lake
+from lake_core.ui import dataset
 from lake_core.ui.app import create_app
 from lake_core.ui.settings import PageSettings
 from tests.ui.conftest import BASE
@@ -173,3 +174,20 @@ def test_many_visitors_at_once_see_what_one_sees(client: TestClient) -> None:
     with ThreadPoolExecutor(8) as pool:
         together = list(pool.map(lambda address: (address, seen(address)), addresses * 6))
     assert all(page == alone[address] for address, page in together)
+
+
+def test_reading_that_takes_too_long_ends_and_says_so(
+    fresh: tuple[Lake, TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, client = fresh
+    rows = pa.table({"id": list(range(1000))})
+    with lake.session() as s:
+        s.create_delta("t", rows.schema).append(rows)
+        s.create_pool("p", key="ts").load([{"ts": number} for number in range(10)])
+    monkeypatch.setattr(dataset, "_READ_SECONDS", -1.0)
+    for address in (
+        "/dataset/t?where=id+%3E+5000+OR+id+%25+7+%3D+6",
+        "/dataset/t?sort=id",
+        "/dataset/p?where=ts+%3D+3",
+    ):
+        assert "not enough rows were found" in page_of(client, address)
