@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lake_core.lake.refs.commit_record import changed_datasets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lake_core.graveler import Commit
     from lake_core.lake.refs.refs_state import RefsState
@@ -27,6 +27,8 @@ class History:
         self._queue: list[tuple[int, float, str]] = []
         self._queued: dict[str, Commit] = {}
         self._listed: set[str] = set()
+        self._waiting: Sequence[str] = ()
+        """The parents of the last commit. Nobody needs them, who stops there: they may be in the archive."""
         for id in starts:
             self._push(id)
 
@@ -40,16 +42,22 @@ class History:
         return self
 
     def __next__(self) -> Commit:
+        self._push_waiting()
         if not self._queue:
             raise StopIteration
         commit = self._queued.pop(heapq.heappop(self._queue)[2])
-        for parent in commit.parents[:1] if self._first_parent else commit.parents:
-            self._push(parent)
+        self._waiting = commit.parents[:1] if self._first_parent else commit.parents
         return commit
+
+    def _push_waiting(self) -> None:
+        for parent in self._waiting:
+            self._push(parent)
+        self._waiting = ()
 
     @property
     def rest(self) -> list[str]:
         """Return the commits at which another walk goes on, newest first."""
+        self._push_waiting()
         return [id for _, _, id in sorted(self._queue)]
 
 
