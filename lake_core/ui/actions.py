@@ -15,6 +15,7 @@ from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_core.readable import count_of
 from lake_core.ui.commit import changes_of
 from lake_core.ui.errors import InvalidRequest, NoSuchPage, ReadOnlyPages, RefusedRequest
+from lake_core.ui.home import state_of
 from lake_core.ui.merge import STRATEGIES, preview_of
 from lake_core.ui.page import Page, url
 
@@ -94,7 +95,8 @@ def _needed(visit: Visit, name: str) -> str:
 
 def _publish_plan(visit: Visit) -> Plan:
     record = visit.refs.session(_needed(visit, "session"))
-    problem = "" if record.state in (OPEN, FAILED) else f"the session is {record.state}: it cannot be published"
+    state = state_of(visit, record)
+    problem = "" if state in (OPEN, FAILED) else f"the session is {state}: it cannot be published"
     head = visit.refs.branch(record.branch)
     will = [
         f"What the session {record.id} holds becomes one commit on {record.branch}, which everybody then reads.",

@@ -10,7 +10,7 @@ from lake_core.lake.refs.commit_record import RESOLVED_FIELD, changed_datasets
 from lake_core.report.commits import OWN_METADATA, against_parent, commit_row
 from lake_core.ui.changes import SAMPLE_ROWS, changed_between, revisions_change
 from lake_core.ui.errors import InvalidRequest
-from lake_core.ui.history import labels, run_of
+from lake_core.ui.history import labels, run_of, session_of
 from lake_core.ui.page import Page
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def commit_page(visit: Visit) -> Page:
             "commit": commit,
             "labels": labels(visit).get(commit.id, ()),
             "run": run_of(commit.metadata),
+            "session": session_of(visit, commit),
             "run_url": visit.settings.run_url(commit.metadata),
             "metadata": {name: text for name, text in commit.metadata.items() if name not in OWN_METADATA},
             "recorded": changed_datasets(commit),

@@ -158,6 +158,8 @@ def row_changes(
     before: Inspection[Any] | None, after: Inspection[Any] | None, key: Sequence[str], most_rows: int
 ) -> RowChanges:
     """Return the rows that differ between two sides, of which one may not exist."""
+    if before is not None and after is not None and before.format != after.format:
+        raise NotShown(f"the dataset was of the format {before.format}, and is of the format {after.format}")
     if after is not None:
         return after.row_changes(before, key, most_rows)
     assert before is not None

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lake_core.lake.refs.commit_record import MERGE_FIELD, changed_datasets
+from lake_core.lake.refs.commit_record import MERGE_FIELD, SESSION_FIELD, changed_datasets
 from lake_core.lake.refs.history import History
 from lake_core.report.commits import commit_row
 from lake_core.ui.errors import InvalidRequest
@@ -121,11 +121,18 @@ def entry(visit: Visit, commit: Commit) -> dict[str, Any]:
         "run": run_of(commit.metadata),
         "run_url": visit.settings.run_url(commit.metadata),
         "step": commit.metadata.get("dagster/step", ""),
+        "session": session_of(visit, commit),
         "datasets": datasets[:3],
         "more": len(datasets) - 3,
         "is_merge": MERGE_FIELD in commit.metadata or len(commit.parents) > 1,
         "graph": None,
     }
+
+
+def session_of(visit: Visit, commit: Commit) -> str:
+    """Return the shared session that a commit published, empty if the lake has no record of one any more."""
+    session = commit.metadata.get(SESSION_FIELD, "")
+    return session if session and f"session/{session}" in visit.refs.state else ""
 
 
 def labels(visit: Visit) -> Mapping[str, Sequence[tuple[str, str]]]:

@@ -6,10 +6,11 @@ import time
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from lake_core.errors import LakeError
+from lake_core.errors import LakeError, StoreUnavailable
 from lake_core.lake.publish.difference import Difference
 from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.lake.refs.history import History, ahead_and_behind
+from lake_core.lake.refs.session_record import EXPIRED, FAILED, OPEN
 from lake_core.readable import count_of
 from lake_core.report.status import status_report
 from lake_core.ui.changes import dataset_change
@@ -17,9 +18,8 @@ from lake_core.ui.history import entry, run_of
 from lake_core.ui.page import Page
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from lake_core.graveler import Commit
     from lake_core.lake.refs.session_record import SessionRecord
     from lake_core.ui.visit import Visit
 
@@ -43,6 +43,7 @@ def home_page(visit: Visit) -> Page:
     tags = visit.refs.tags()
     newest_tags = sorted(tags, key=lambda name: _date(visit, tags[name]), reverse=True)
     sessions = visit.lake.list_sessions()
+    publishes = list(_publishes(visit, head))
     formats: dict[str, int] = {}
     for record in report["datasets"]:
         formats[record.format] = formats.get(record.format, 0) + 1
@@ -55,15 +56,24 @@ def home_page(visit: Visit) -> Page:
             "more_branches": max(0, len(others) - _MOST_BRANCHES),
             "tags": [(name, tags[name]) for name in newest_tags[:_MOST_TAGS]],
             "more_tags": max(0, len(tags) - _MOST_TAGS),
-            "publishes": list(_publishes(visit, head)),
+            "publishes": publishes,
             "sessions": [session_entry(visit, record) for record in sessions[-_MOST_BRANCHES:]],
-            "problems": list(_problems(report["status"].pending_checkout, sessions)),
+            "problems": list(
+                _problems(
+                    report["status"].pending_checkout,
+                    [record for record in sessions if state_of(visit, record) == FAILED],
+                    publishes,
+                )
+            ),
         },
         report,
     )
 
 
-def _problems(pending: Sequence[str], sessions: Sequence[SessionRecord]) -> Any:
+def _problems(pending: Sequence[str], failed: Sequence[SessionRecord], publishes: Sequence[Mapping[str, Any]]) -> Any:
+    unreadable = {path: problem for row in publishes for path, _, problem in row["rows"] if problem}
+    for path, problem in list(unreadable.items())[:5]:
+        yield {"kind": "bad", "text": f"{path} cannot be read: {problem}", "commits": (), "sessions": ()}
     if pending:
         yield {
             "kind": "warning",
@@ -73,7 +83,6 @@ def _problems(pending: Sequence[str], sessions: Sequence[SessionRecord]) -> Any:
             "commits": pending[:5],
             "sessions": (),
         }
-    failed = [record for record in sessions if record.state == "failed"]
     if failed:
         yield {
             "kind": "warning",
@@ -108,18 +117,22 @@ def _publishes(visit: Visit, head: str) -> Any:
     for commit in islice(History(visit.refs, [head], first_parent=True), _PUBLISHES):
         rows = []
         for path in list(changed_datasets(commit))[:3]:
-            change = None
+            change, problem = None, ""
             if time.monotonic() < end and commit.parents:
-                change = _change(visit, commit, path)
-            rows.append((path, change))
-        yield entry(visit, commit) | {"rows": rows, "session": commit.metadata.get("session", "")}
+                try:
+                    change = dataset_change(visit, commit.parents[0], commit.id, path, most_rows=0)
+                except StoreUnavailable:
+                    raise
+                except LakeError as error:
+                    problem = str(error)
+            rows.append((path, change, problem))
+        yield entry(visit, commit) | {"rows": rows}
 
 
-def _change(visit: Visit, commit: Commit, path: str) -> Any:
-    try:
-        return dataset_change(visit, commit.parents[0], commit.id, path, most_rows=0)
-    except LakeError:
-        return None  # the page of the commit says what is wrong
+def state_of(visit: Visit, record: SessionRecord) -> str:
+    """Return the state of a session: one whose time is over has expired, though no entry of the journal says so yet."""
+    is_over = record.state in (OPEN, FAILED) and record.expires <= visit.lake.repository.clock()
+    return EXPIRED if is_over else record.state
 
 
 def session_entry(visit: Visit, record: SessionRecord) -> dict[str, Any]:
@@ -137,6 +150,7 @@ def session_entry(visit: Visit, record: SessionRecord) -> dict[str, Any]:
         holds["problem"] = str(error)
     return {
         "record": record,
+        "state": state_of(visit, record),
         "run": run_of(record.metadata),
         "run_url": visit.settings.run_url(record.metadata),
         **holds,

@@ -8,7 +8,7 @@ from lake_core.errors import LakeError
 from lake_core.report.sessions import session_rows
 from lake_core.ui.commit import changes_of
 from lake_core.ui.history import run_of
-from lake_core.ui.home import session_entry
+from lake_core.ui.home import session_entry, state_of
 from lake_core.ui.page import Page
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def session_page(visit: Visit) -> Page:
         values
         | {
             "record": record,
+            "state": state_of(visit, record),
             "batches": visit.refs.batches(record),
             "run": run_of(record.metadata),
             "run_url": visit.settings.run_url(record.metadata),

@@ -53,7 +53,8 @@ def _decimal(amount: Any) -> Any:
 
 def create_lake(root: str | Path | ObjectStore, clock: ManualClock | None = None) -> Lake:
     """Create a lake with tables, arrays, a pool, files, branches, a tag, a merge, and open and failed sessions."""
-    time = clock or ManualClock(dt.datetime(2026, 11, 26, 6, tzinfo=dt.UTC))
+    # Its sessions are open by the clock of this machine, too, which the pages use.
+    time = clock or ManualClock(dt.datetime.now(dt.UTC).replace(microsecond=0) - dt.timedelta(hours=10))
     lake = Lake.create(root, clock=time)
 
     def publish(message: str, run: str, branch: str = "main", **more: str) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +90,20 @@ def test_history_pages_by_a_cursor_through_all_commits_once(client: TestClient, 
         ("dataset=arrays/weather", ["orders of wednesday", "weather of the week"]),
         ("run=run-of-monday", ["load orders"]),
         ("text=CORRECT", ["correct order 10 again", "correct three orders"]),
-        ("since=2026-11-26T12:00&until=2026-11-26T12:30", ["correct order 10 again"]),
         ("author=nobody", []),
     ],
 )
 def test_history_is_filtered(client: TestClient, filters: str, messages: list[str]) -> None:
     rows = client.get(f"/history?{filters}&format=json").json()
     assert [row["message"] for row in rows] == messages
+
+
+def test_history_is_filtered_by_time(client: TestClient, lake: Lake) -> None:
+    (commit,) = (each for each in lake.log() if each.message == "correct order 10 again")
+    span = [commit.creation_date + sign * timedelta(minutes=5) for sign in (-1, 1)]
+    times = {"since": span[0].isoformat(), "until": span[1].isoformat(), "format": "json"}
+    assert [row["commit"] for row in client.get("/history", params=times).json()] == [commit.id]
+    assert client.get("/history", params=times | {"since": "2030-01-01"}).json() == []
 
 
 def test_a_commit_shows_what_it_changed_with_counts(client: TestClient) -> None:
@@ -176,7 +185,8 @@ def test_unknown_names_say_so(client: TestClient) -> None:
 
 def test_every_link_of_the_pages_leads_to_a_page(client: TestClient) -> None:
     waiting, seen = ["/"], {"/"}
-    while waiting and len(seen) < 400:
+    kinds: Counter[str] = Counter()
+    while waiting:
         address = waiting.pop(0)
         response = client.get(address, follow_redirects=False)
         assert response.status_code == 200, address
@@ -185,7 +195,10 @@ def test_every_link_of_the_pages_leads_to_a_page(client: TestClient) -> None:
         for link in re.findall(r'(?:href|src)="([^"#]+)"', response.text):
             link = link.replace("&amp;", "&")
             target = f"{address.partition('?')[0]}{link}" if link.startswith("?") else link
-            if target.startswith("/") and target not in seen and not target.startswith("/static"):
+            # One of a kind: the same page of another commit or row is no other claim.
+            kind = re.sub(r"[0-9a-f]{64}|where=[^&]+|[0-9]+", "*", target)
+            if target.startswith("/") and target not in seen and not target.startswith("/static") and kinds[kind] < 1:
+                kinds[kind] += 1
                 seen.add(target)
                 waiting.append(target)
     assert len(seen) > 100

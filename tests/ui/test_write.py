@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import html
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from starlette.testclient import TestClient
 
 from lake_core import Lake
+from lake_core.testing.manual_clock import ManualClock
+from lake_core.ui.app import create_app
+from lake_core.ui.settings import PageSettings
 from tests.ui.conftest import BASE
 
 
@@ -133,3 +137,15 @@ def test_looking_changes_nothing_in_the_store(client: TestClient, lake: Lake) ->
                     "/upkeep?check=verify", "/compare?from=main&to=run-of-today", "/history?ref=*"):  # fmt: skip
         assert client.get(address).status_code == 200
     assert keys() == before
+
+
+def test_a_session_whose_time_is_over_says_so_and_cannot_be_published(own_lake: Lake) -> None:
+    later = Lake.open(own_lake.repository.root, clock=ManualClock(datetime.now(UTC) + timedelta(days=9)))
+    pages = TestClient(create_app(later, PageSettings(writes=True)), base_url=BASE)
+    page = pages.get("/session/run-of-today").text
+    assert "can be neither written nor published any more" in page
+    assert "/act/publish" not in page
+    action = pages.get("/act/publish?session=run-of-today").text
+    assert "the session is expired: it cannot be published" in action
+    assert '<form method="post"' not in action
+    assert "session failed" not in pages.get("/").text
