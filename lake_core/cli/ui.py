@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import click
 
 from lake_core.cli.context import Context, command
@@ -34,6 +36,7 @@ def ui(context: Context, host: str, port: int, writes: bool, allowed: tuple[str,
         context.output.show({"url": address, "lake": lake.url, "writes": writes}, f"{lake.url} ({mode}): {address}")
 
     try:
-        serve(lake, host, port, settings, tell)
+        with suppress(KeyboardInterrupt):  # Ctrl+C is how the server ends
+            serve(lake, host, port, settings, tell)
     except OSError as error:
         raise click.ClickException(f"cannot listen on {host}:{port}: {error.strerror or error}") from None

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from starlette.responses import RedirectResponse, Response
+
 from lake_core.errors import LakeError
 from lake_core.lake.refs.commit_record import RESOLVED_FIELD, changed_datasets
 from lake_core.report.commits import OWN_METADATA, against_parent, commit_row
 from lake_core.ui.changes import SAMPLE_ROWS, changed_between, revisions_change
 from lake_core.ui.errors import InvalidRequest
 from lake_core.ui.history import labels, run_of, session_of
-from lake_core.ui.page import Page
+from lake_core.ui.page import Page, url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,12 +27,14 @@ FILES = 200
 """Plain files on a page."""
 
 
-def commit_page(visit: Visit) -> Page:
-    """Show a commit, and what it changed since its first parent."""
+def commit_page(visit: Visit) -> Page | Response:
+    """Show a commit, and what it changed since its first parent. Its address has its id, which does not move."""
     revision = visit.revision(visit.path["ref"])
     if revision.session is not None:
         raise InvalidRequest(f"{visit.path['ref']!r} is a session, not a commit: its page is under Sessions")
     commit = revision.commit
+    if visit.path["ref"] != commit.id:
+        return RedirectResponse(url(f"/commit/{commit.id}", **visit.query), 303)
     if visit.get("format") == "json":
         body = commit_row(commit) | {"changes": against_parent(visit.lake, commit)}
         return Page("commit.html", {}, body)

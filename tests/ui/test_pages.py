@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 
 from lake_core import Lake
 from lake_core.cli import main
+from lake_core.ui import compare, data
 from lake_core.ui.app import create_app
 from lake_core.ui.settings import PageSettings
 from tests.ui.conftest import BASE
@@ -223,3 +224,27 @@ def test_in_a_history_with_merges_a_row_is_changed_by_the_commit_that_did_it(own
     assert changed("id = 4") == ["on main"]
     assert changed("id = 3") == ["merge left", "on the left"]
     assert changed("id = 1") == ["create"]
+
+
+@pytest.mark.parametrize(
+    "address", ["/dataset/tables/orders", "/compare/dataset?from=dev&to=main&path=tables/orders", "/data?q=t"]
+)
+def test_the_next_page_is_of_the_same_commit(own_lake: Lake, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setattr(data, "_PAGE", 1)
+    monkeypatch.setattr(compare, "_ROWS", 2)
+    pages = TestClient(create_app(own_lake, PageSettings()), base_url=BASE)
+    head = own_lake.list_branches()["main"]
+    following = re.search(r'rel="next" href="([^"]+)"', text_of(pages, address))
+    assert following is not None
+    with own_lake.session() as s:
+        s.delta("tables/orders").delete("id >= 0")
+    page = text_of(pages, address.partition("?")[0] + following[1].replace("&amp;", "&"))
+    assert head in page
+    assert own_lake.list_branches()["main"] not in page
+
+
+def test_the_address_of_a_commit_has_its_id(client: TestClient, lake: Lake) -> None:
+    id = lake.log("main~2", limit=1)[0].id
+    response = client.get("/commit/main~2?page=1", follow_redirects=False)
+    assert (response.status_code, response.headers["location"]) == (303, f"/commit/{id}?page=1")
+    assert client.get(f"/commit/{id}", follow_redirects=False).status_code == 200
