@@ -13,6 +13,7 @@ from benchmarks import (
     graveler,
     lake,
     overhead,
+    pages,
     pools,
     row_operations,
     shared_spark,
@@ -51,6 +52,7 @@ NAMES = (
     "clouds",
     "size",
     "collection",
+    "pages",
 )
 LARGE = Path(__file__).parents[2] / "shared" / "cases" / "delta-large" / "300k-add-files-100-col-partitioned.tar.zst"
 
@@ -175,6 +177,8 @@ def main() -> None:
             size.measure(options.rounds)
         if "collection" in chosen:
             collection.measure(folder, min(options.rounds, 3))
+        if "pages" in chosen:
+            pages.measure(folder, options.rounds)
         if "overhead" in chosen:
             overhead.measure(options.rounds)
         if "waiting" in chosen:

@@ -17,6 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from lake_core.errors import LakeError
+from lake_core.inspection import Fact, Inspection, RowPage, RowRequest, Summary
 from lake_core.installed import installed
 from lake_core.store import ObjectStore
 
@@ -284,6 +285,8 @@ class DatasetFormat(ABC):
     """The name by which datasets of the format are registered."""
     derived_prefix: str = ""
     """What the keys of its DERIVED objects begin with. Without it none are looked for."""
+    is_tabular: bool = False
+    """Whether all its rows have one schema, so that SQL reads them by `Inspection.schema` and `batches`."""
 
     # Objects
 
@@ -314,6 +317,14 @@ class DatasetFormat(ABC):
             NoRows: The format has none, by default.
         """
         raise NoRows(f"a dataset of the format {self.format} has no rows to show: open it from Python")
+
+    def inspect(self, store: ObjectStore) -> Inspection[Any]:
+        """Return what a person can look at in a state of the dataset. By default, that is its objects."""
+        return ObjectsInspection(self, store)
+
+    def instead_of_sql(self, path: str) -> str:
+        """Return what to do instead of a query, for a dataset that SQL does not read."""
+        return f"{path} is not a table, but a dataset of the format {self.format}, which SQL does not read"
 
     def find(self, store: ObjectStore, *, clock: Callable[[], datetime] | None) -> Any | None:
         """Return a handle on the dataset of a folder outside of lakes, or None if there is none."""
@@ -500,6 +511,30 @@ class DatasetFormat(ABC):
         """List the keys with fixed names of a dataset that is to be imported. They are copied into the tree."""
         fixed = (KeyClass.LOG, KeyClass.POINTER)
         return [meta.key for meta in store.list() if self.key_class(meta.key) in fixed]
+
+
+class ObjectsInspection(Inspection["ObjectStore"]):
+    """What any dataset shows: the number of its objects, and the rows of `head` if its format has them."""
+
+    def __init__(self, format: DatasetFormat, store: ObjectStore) -> None:
+        super().__init__(store)
+        self._format, self.format = format, format.format
+        self.has_rows = type(format).head is not DatasetFormat.head
+        self.unit = "records" if self.has_rows else "objects"
+
+    def summary(self) -> Summary:
+        """Count the objects that the state reaches."""
+        sizes = sizes_of(self._format.reachable(self.store, None))
+        known = [size for size in sizes.values() if size is not None]
+        total = sum(known) if len(known) == len(sizes) else None
+        facts = [Fact("objects", len(sizes))]
+        return Summary(self.format, self._format.version(self.store), None, len(sizes), total, facts=facts)
+
+    def rows(self, request: RowRequest) -> RowPage:
+        """Return rows of `head`, which reads those before them as well."""
+        last = request.offset + request.count
+        names, rows = self._format.head(self.store, last + 1, columns=request.columns, where=request.where)
+        return RowPage(names, rows[request.offset : last], len(rows) > last)
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,7 @@ class LakeResource(ReadableLake):
                 one_partition=len(keys) == 1,
                 owner=None if declared is None else declared[0],
                 ownership="keep" if declared is None else declared[1],
+                ui_url=self.ui_url,
             )
         return handles[handle_key]
 
@@ -170,6 +171,7 @@ class LakeResource(ReadableLake):
                 context.log,
                 handlers=handlers_of_step(context),
                 one_partition=len(attempt.partition_keys) == 1,
+                ui_url=self.ui_url,
             )
             with workspace:
                 yield session

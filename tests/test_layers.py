@@ -29,7 +29,14 @@ _GROUND = (
     "lake_core.pandas_frames",
     "lake_core.parquet_rows",
 )
-_FOUNDATION = (*_GROUND, "lake_core.dataset", "lake_core.key_rules", "lake_core.store", "lake_core.parquet_footer")
+_FOUNDATION = (
+    *_GROUND,
+    "lake_core.dataset",
+    "lake_core.inspection",
+    "lake_core.key_rules",
+    "lake_core.store",
+    "lake_core.parquet_footer",
+)
 _TREE = ("lake_core.journal", "lake_core.graveler")
 _FORMATS = ("lake_core.delta", "lake_core.icechunk", "lake_core.pool")
 _LAKE_WINGS = (
@@ -86,12 +93,19 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.backoff": ("lake_core.runtime",),
     "lake_core.runner": ("lake_core.errors", "lake_core.runtime"),
     "lake_core.store": ("lake_core.errors", "lake_core.readable", "lake_core.runtime", "lake_core.backoff"),
-    "lake_core.dataset": ("lake_core.errors", "lake_core.installed", "lake_core.store"),  # a format is handed stores
+    "lake_core.inspection": ("lake_core.errors", "lake_core.store"),
+    "lake_core.dataset": (
+        "lake_core.errors",
+        "lake_core.installed",
+        "lake_core.inspection",
+        "lake_core.store",
+    ),  # a format is handed stores
     "lake_core.testing": (
         "lake_core.errors",
         "lake_core.runtime",
         "lake_core.store",
         "lake_core.dataset",
+        "lake_core.inspection",
         "lake_core.lake",
     ),
     "lake_core.expression": _FOUNDATION,
@@ -114,7 +128,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.delta": (*_FOUNDATION, "lake_core.expression"),
     "lake_core.icechunk": _FOUNDATION,
     "lake_core.pool": (*_FOUNDATION, "lake_core.expression", "lake_core.journal"),
-    "lake_core.cli": (*_FOUNDATION, *_TREE, "lake_core.lake", *_FORMATS),
+    "lake_core.report": (*_FOUNDATION, *_TREE, "lake_core.lake"),  # what commands and pages both show
+    "lake_core.ui": (*_FOUNDATION, *_TREE, "lake_core.lake", "lake_core.report"),
+    "lake_core.cli": (*_FOUNDATION, *_TREE, "lake_core.lake", *_FORMATS, "lake_core.report", "lake_core.ui"),
     "lake_core.spark": (
         "lake_core",
         "lake_core.version",
@@ -202,6 +218,9 @@ THIRD_PARTY_OF: dict[str, tuple[str, ...]] = {
     ),
     "dagster": (*_OF_DAGSTER, "example_pipelines.flights"),
     "airflow": ("lake_orch.airflow", "example_pipelines.airflow_flights"),
+    "starlette": ("lake_core.ui",),
+    "uvicorn": ("lake_core.ui",),
+    "jinja2": ("lake_core.ui",),
 }
 """Heavy libraries, and the only layers that may import them: those whose names begin so."""
 

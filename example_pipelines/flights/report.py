@@ -98,6 +98,8 @@ def print_further() -> None:
     default = str(REPOSITORY / ".lake")
     command = "make ui" if default == LAKE_ROOT else f"make ui LAKE_ROOT={LAKE_ROOT}"
     print(f"  {command:<45} the runs, tables, checks and lineage at http://localhost:3000/assets")
+    pages = f".venv/bin/lake --lake {LAKE_ROOT} ui"
+    print(f"  {pages:<45} its commits, differences and rows at http://127.0.0.1:7117")
     print(f"  .venv/bin/lake --lake {LAKE_ROOT} log")
     print(f"  .venv/bin/lake --lake {LAKE_ROOT} head tables/carrier_airport_summary")
 

@@ -80,11 +80,20 @@ class Context:
         """Return the lake's location: as the caller says, else the nearest lake at or above the working directory."""
         return self.url or str(find_upwards(Path.cwd()) or ".")
 
-    def open(self) -> Lake:
-        """Open the lake of the command. Raises LakeNotFound with a message for the command line."""
+    def open(self, *, read_only: bool = False) -> Lake:
+        """Open the lake of the command, with `read_only` so that nothing can be written to its store.
+
+        Raises LakeNotFound with a message for the command line.
+        """
         from lake_core.lake import Lake  # not needed to show help
 
         try:
+            if read_only:
+                from lake_core.store import open_store
+                from lake_core.store.read_only import ReadOnlyStore
+
+                store = open_store(self.location, storage_options=self.storage_options, read_only=True)
+                return Lake.open(ReadOnlyStore(store))
             return Lake.open(self.location, storage_options=self.storage_options)
         except LakeNotFound:
             if self.url is None:

@@ -18,18 +18,14 @@ from lake_core.lake.state.claims import is_claimed
 from lake_core.lake.state.dataset_record import dataset_above
 from lake_core.lake.state.view import RESERVED
 from lake_core.readable import count_of, readable_bytes
-from lake_core.store import FolderStore, ObjectMeta
+from lake_core.report.entries import entries
+from lake_core.store import FolderStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from lake_core.lake import Lake
     from lake_core.lake.session.private_session import Session
-    from lake_core.lake.state.state_store import StateStore
 
 _BLOCK = 8 << 20
-_LAST = "\U0010ffff"
-"""A suffix that sorts after everything in a folder."""
 
 
 @click.command()
@@ -39,47 +35,12 @@ _LAST = "\U0010ffff"
 def ls(context: Context, location: Location, recursive: bool) -> None:
     """List folders, tables, pools, arrays and plain files of a ref. A dataset is one entry."""
     state = context.open().at(location.ref)
-    rows = list(_entries(state, location, recursive))
+    rows = list(entries(state, location.path, recursive))
     if not rows and location.path:
         raise NotFound(
             f"there is nothing at {location}: run `lake ls {location.ref}:` to list what there is", key=location.path
         )
     context.output.rows(rows, ["kind", "name", "size", "modified"])
-
-
-def _entries(state: StateStore, location: Location, recursive: bool) -> Iterator[dict[str, Any]]:
-    datasets = state.datasets()
-    if location.path in datasets:
-        yield _dataset_row(location.path, datasets[location.path].format)
-        return
-    if location.path and state.exists(location.path):
-        yield _file_row(state.head(location.path))
-        return
-    prefix = f"{location.path}/" if location.path else ""
-    start_after = ""
-    while True:
-        for meta in state.list(prefix, start_after=start_after):
-            dataset = dataset_above(meta.key, datasets)
-            name, slash, _ = meta.key[len(prefix) :].partition("/")
-            if dataset is not None and (recursive or dataset.path == prefix + name):
-                yield _dataset_row(dataset.path, dataset.format)
-                start_after = f"{dataset.path}/{_LAST}"
-                break
-            if slash and not recursive:
-                yield {"kind": "folder", "name": f"{prefix}{name}/"}
-                start_after = f"{prefix}{name}/{_LAST}"
-                break
-            yield _file_row(meta)
-        else:
-            return
-
-
-def _dataset_row(path: str, format: str) -> dict[str, Any]:
-    return {"kind": format, "name": path}
-
-
-def _file_row(meta: ObjectMeta) -> dict[str, Any]:
-    return {"kind": "file", "name": meta.key, "size": meta.size, "modified": meta.last_modified}
 
 
 @click.command()

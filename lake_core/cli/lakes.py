@@ -8,6 +8,7 @@ from lake_core.cli.context import Context, command, parse_pairs
 from lake_core.lake import Lake
 from lake_core.lake.errors import LakeAlreadyExists
 from lake_core.readable import count_of
+from lake_core.report.status import status_report
 
 
 @click.command()
@@ -67,8 +68,8 @@ def init(
 def status(context: Context) -> None:
     """Show a summary of the lake."""
     lake = context.open()
-    glance = lake.status()
-    datasets = lake.list_datasets()
+    report = status_report(lake)
+    glance, datasets = report["status"], report["datasets"]
     lines = [f"lake       {glance.url}"]
     lines += [f"branch     {name:20} {commit[:12]}" for name, commit in sorted(glance.branches.items())]
     lines += [f"dataset    {record.path:40} {record.format}" for record in datasets]
@@ -79,4 +80,4 @@ def status(context: Context) -> None:
     if behind:
         lines += [f"{count_of(len(behind), 'commit')} published, not yet checked out (run `lake checkout`):"]
         lines += [f"           {commit[:12]}" for commit in behind]
-    context.output.show({"status": glance, "datasets": datasets}, "\n".join(lines))
+    context.output.show(report, "\n".join(lines))

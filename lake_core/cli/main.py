@@ -52,6 +52,7 @@ _COMMANDS = {
     "status": LazyCommand("lake_core.cli.lakes", "status", "Show a summary of the lake."),
     "table": LazyCommand("lake_core.cli.table", "table", "Look at a Delta table, and maintain it."),
     "tag": LazyCommand("lake_core.cli.refs", "tag", "List, create and delete tags."),
+    "ui": LazyCommand("lake_core.cli.ui", "ui", "Serve pages of the lake: branches, commits, differences and rows."),
     "upgrade": LazyCommand(
         "lake_core.cli.maintenance", "upgrade", "Upgrade the lake to the format version of this release."
     ),

@@ -7,21 +7,16 @@ from typing import TYPE_CHECKING
 import click
 
 from lake_core.cli.context import Context, command
-from lake_core.cli.differences import comparison_lines, comparison_rows
+from lake_core.cli.differences import comparison_lines
 from lake_core.cli.names import Ref, TablePath
-from lake_core.cli.output import date_text
-from lake_core.dataset import MOST_ROWS
 from lake_core.lake.errors import InvalidRef
 from lake_core.lake.refs.commit_record import changed_datasets
+from lake_core.report.commits import OWN_METADATA, against_parent, commit_row
+from lake_core.report.comparison import comparison_rows
+from lake_core.report.values import date_text
 
 if TYPE_CHECKING:
     from lake_core.graveler import Commit
-    from lake_core.lake import Lake
-    from lake_core.lake.publish.comparison import Comparison
-
-_FIELDS = ("datasets", "at")
-"""The keys of a commit's metadata that the lake uses itself. They are not shown as metadata."""
-
 
 _sample_option = click.option(
     "--rows",
@@ -64,7 +59,7 @@ def log(
     commits = lake.log(ref, dataset=dataset, first_parent=first_parent, limit=limit)
     if dataset is not None and not commits:
         lake.at(ref).dataset(dataset)  # Raises for a misspelled name.
-    rows = [_row(commit, context.output.as_json) for commit in commits]
+    rows = [commit_row(commit) if context.output.as_json else _short_row(commit) for commit in commits]
     if not (oneline or stat):
         context.output.rows(rows, ["commit", "date", "committer", "message", "datasets"])
         return
@@ -76,36 +71,20 @@ def log(
             else f"{_one_line(commit)}  ({commit.committer}, {date_text(commit.creation_date)})"
         )
         if stat:
-            comparison = _against_parent(lake, commit, most_rows=0)
+            comparison = against_parent(lake, commit, most_rows=0)
             row["changes"] = comparison
             lines += [f"  {line}" for line in comparison_lines(comparison)]
     context.output.show(rows, "\n".join(lines))
 
 
-def _row(commit: Commit, as_json: bool) -> dict[str, object]:
-    return {
-        "commit": commit.id if as_json else commit.id[:12],
-        "date": commit.creation_date,
-        "committer": commit.committer,
-        "message": commit.message,
-        "datasets": changed_datasets(commit)
-        if as_json
-        else ", ".join(f"{path}@{each.get('version')}" for path, each in changed_datasets(commit).items()),
-        "parents": commit.parents,
-        "metadata": commit.metadata,
-    }
+def _short_row(commit: Commit) -> dict[str, object]:
+    """Return a commit as a row of a terminal."""
+    datasets = (f"{path}@{each.get('version')}" for path, each in changed_datasets(commit).items())
+    return commit_row(commit) | {"commit": commit.id[:12], "datasets": ", ".join(datasets)}
 
 
 def _one_line(commit: Commit) -> str:
     return f"{commit.id[:12]} {commit.message.splitlines()[0] if commit.message else '(no message)'}"
-
-
-def _against_parent(lake: Lake, commit: Commit, *, most_rows: int = MOST_ROWS, sample: int = 0) -> Comparison:
-    if not commit.parents:
-        from lake_core.lake.publish.comparison import Comparison
-
-        return Comparison((), ())
-    return lake.compare(commit.parents[0], commit.id, sample=sample, most_rows=most_rows)
 
 
 @click.command()
@@ -121,13 +100,13 @@ def show(context: Context, commit: str, sample: int) -> None:
             f"run `lake diff {commit}~1 {commit}` to see what it has changed so far"
         )
     (record,) = lake.log(commit, limit=1)
-    comparison = _against_parent(lake, record, sample=sample)
+    comparison = against_parent(lake, record, sample=sample)
     if context.output.as_json:
-        context.output.show(_row(record, True) | {"changes": comparison})
+        context.output.show(commit_row(record) | {"changes": comparison})
         return
     lines = [f"commit {record.id}", f"date   {date_text(record.creation_date)}", f"by     {record.committer}"]
     lines += [f"parent {parent[:12]}" for parent in record.parents]
-    lines += [f"{name:6} {value}" for name, value in record.metadata.items() if name not in _FIELDS]
+    lines += [f"{name:6} {value}" for name, value in record.metadata.items() if name not in OWN_METADATA]
     lines += ["", f"    {record.message or '(no message)'}", ""]
     context.output.show(None, "\n".join([*lines, *comparison_lines(comparison)]))
 

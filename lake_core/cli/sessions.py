@@ -9,8 +9,8 @@ import click
 
 from lake_core.cli.context import Context, Span, command
 from lake_core.cli.names import Ref
-from lake_core.cli.output import plain
 from lake_core.readable import count_of
+from lake_core.report.sessions import session_rows
 
 if TYPE_CHECKING:
     from lake_core.lake.publish.merge import MergePreview
@@ -28,11 +28,7 @@ def session() -> None:
 @command
 def session_list(context: Context, everything: bool) -> None:
     """List the shared sessions."""
-    rows = [
-        plain(record)
-        | {"session": record.id, "opened": record.opened, "expires": record.expires, "batches": len(record.batches)}
-        for record in context.open().list_sessions(include_ended=everything)
-    ]
+    rows = session_rows(context.open().list_sessions(include_ended=everything))
     columns = ["session", "owner", "branch", "state", "epoch", "opened", "expires", "batches", "reason"]
     context.output.rows(rows, columns)
 

@@ -9,10 +9,10 @@ import click
 
 from lake_core.cli.context import Context, Span, command
 from lake_core.cli.names import Ref, TablePath
-from lake_core.cli.output import cell_text
 from lake_core.delta.row_counts import version_rows
 from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.readable import count_of
+from lake_core.report.values import cell_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

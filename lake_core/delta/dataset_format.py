@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from lake_core.delta.inspection import DeltaInspection
     from lake_core.delta.snapshot import Snapshot
     from lake_core.delta.snapshot_cache import SnapshotCache
     from lake_core.delta.table import DeltaTable
@@ -56,6 +57,7 @@ class DeltaFormat(DatasetFormat):
 
     format = "delta"
     derived_prefix = f"{LOG_FOLDER}/"
+    is_tabular = True
 
     # What only needs the names of files, as listings do, imports none of the modules that read tables.
 
@@ -113,6 +115,12 @@ class DeltaFormat(DatasetFormat):
         reader = self.open(store, clock=None).to_batches(columns, where)
         rows = (row for batch in reader for row in batch.slice(0, count).to_pylist()) if count else ()
         return reader.schema.names, list(islice(rows, count))
+
+    def inspect(self, store: ObjectStore) -> DeltaInspection:
+        """Return what a person can look at in the table at its latest version."""
+        from lake_core.delta.inspection import DeltaInspection
+
+        return DeltaInspection(store, self.snapshot(store))
 
     def convert(self, store: DatasetStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> DeltaTable:
         """Convert as `DeltaTable.convert` does. The files stay where they are."""

@@ -65,7 +65,7 @@ def net_changes(
     if not (len(net.adds) and len(net.removes)) or sum(size) > _MOST_BYTES or not fits(before.metadata, after.metadata):
         return ()
     added, removed = _rows(after, net.adds), _rows(after, net.removes)
-    inserts, deletes = _uncancelled(added, removed)
+    inserts, deletes = uncancelled(added, removed)
     writer = DataFileWriter(data_root, after.metadata, now, changes=True)
     try:
         writer.add(change_rows(removed.filter(mask(deletes)), "delete"))
@@ -82,9 +82,9 @@ def _rows(snapshot: Snapshot, files: pa.Table) -> pa.Table:
     return pa.concat_tables([empty_table(schema), *tables])
 
 
-def _uncancelled(added: pa.Table, removed: pa.Table) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+def uncancelled(added: pa.Table, removed: pa.Table) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Mark the rows of each side that remain where equal rows of the two cancel each other, one by one."""
-    together = pa.concat_tables([_groupable(added), _groupable(removed)])
+    together = pa.concat_tables([groupable(added), groupable(removed)])
     is_added = np.arange(len(together)) < len(added)
     numbered = together.append_column(_NUMBER, integers(np.arange(len(together)))).append_column(
         _ADDED, integers(is_added.astype(np.int64))
@@ -101,7 +101,7 @@ def _uncancelled(added: pa.Table, removed: pa.Table) -> tuple[npt.NDArray[np.boo
     return remains[: len(added)], remains[len(added) :]
 
 
-def _groupable(rows: pa.Table) -> pa.Table:
+def groupable(rows: pa.Table) -> pa.Table:
     """Return rows with nested values as JSON, by which they can be grouped."""
     columns: dict[str, Any] = {}
     for name, column in zip(rows.column_names, rows.columns, strict=True):

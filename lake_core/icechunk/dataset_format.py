@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
+    from lake_core.icechunk.inspection import IcechunkInspection
     from lake_core.store import ObjectStore
     from lake_core.txn import Txn
 
@@ -103,6 +104,18 @@ class IcechunkFormat(DatasetFormat):
         """Create a `DatasetRepository`, or a `Repository` outside of a lake, with the arguments of its `create`."""
         kind = DatasetRepository if store.versioned else Repository
         return kind.create(store, *args, clock=clock, **options)
+
+    def inspect(self, store: ObjectStore) -> IcechunkInspection:
+        """Return what a person can look at in the newest snapshot of main."""
+        from lake_core.icechunk.inspection import IcechunkInspection
+
+        assets = states_assets(store, store)
+        return IcechunkInspection(
+            store,
+            assets,
+            read_state(assets, store).snapshot,
+            lambda: Repository.open(store).readonly_session(MAIN).store,
+        )
 
     def convert(
         self,

@@ -74,6 +74,7 @@ class LakeMaintenance:
 
         The default of `history` is the retention in the settings, 30 days unless it was changed. Objects younger than
         eight days are kept. After an interruption, the next call continues. `dry_run` deletes nothing.
+        Without write access, it measures the age of objects by this machine's clock instead of the store's.
         `run` calls the tasks that compare old states, and that delete. By default they run in this process.
 
         Raises CollectionRefused if a live dataset cannot be read.

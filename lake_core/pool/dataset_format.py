@@ -9,6 +9,7 @@ dataset is entry n + 1 of the journal of the pool's branches: entries count from
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from io import BufferedReader
 from itertools import chain, islice, takewhile
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from lake_core.pool.commit_store import Change
+    from lake_core.pool.inspection import PoolInspection
     from lake_core.store import ObjectStore
     from lake_core.txn import Txn
 
@@ -149,6 +151,20 @@ class PoolFormat(DatasetFormat):
         values = self.open(store, clock=None).scan(where=where, columns=columns).records()
         records = [value if isinstance(value, Mapping) else {"this": value} for value in islice(values, count)]
         return list(dict.fromkeys(name for record in records for name in record)), records
+
+    def inspect(self, store: ObjectStore) -> PoolInspection:
+        """Return what a person can look at in the pool at its newest commit."""
+        from lake_core.pool.inspection import PoolInspection
+
+        return PoolInspection(store, self.open(store, clock=None), self._read(store))
+
+    def instead_of_sql(self, path: str) -> str:
+        """Name the commands that print the records, and that make a table of them."""
+        quoted = shlex.quote(path)
+        return (
+            f"{path} is a pool, which SQL does not read: `lake pool scan {quoted}` prints its records, and "
+            f"`lake pool export {quoted} --delta TABLE` makes a table of them"
+        )
 
     def find(self, store: ObjectStore, *, clock: Callable[[], dt.datetime] | None) -> Pool | None:
         """Return the pool of a folder, which has the folder's name. The Zed lake may hold others."""

@@ -23,6 +23,7 @@ from typing import Literal
 
 import pytest
 
+from lake_core.inspection import RowRequest
 from lake_core.lake.errors import DatasetNotFound, NothingToApply
 from lake_core.lake.lake import Lake
 from lake_core.store import MemoryStore, ObjectStore
@@ -68,6 +69,20 @@ class DatasetFormatSuite(DatasetFormatCase):
         """Open the folder as clients outside the lake do."""
         self._write(lake, 1)
         assert self._read_checked_out(store) == self._read(lake)
+
+    def test_a_person_can_look_at_a_state(self, lake: Lake) -> None:
+        """Ask for what pages show: the definition, versions, partitions and arrays. None of it changes the dataset."""
+        before = self._read(lake)
+        view = lake.at().dataset(PATH)
+        inspection = view.format.inspect(view)
+        assert inspection.summary().kind
+        assert len(inspection.versions(3)) <= 3
+        inspection.partitions()
+        assert bool(inspection.nodes()) <= inspection.has_nodes
+        if inspection.has_rows:
+            assert len(inspection.rows(RowRequest(2)).rows) <= 2
+        assert view.format.is_tabular == (inspection.schema() is not None)
+        assert self._read(lake) == before
 
     def test_an_abandoned_session_leaves_main_as_it_was(self, lake: Lake, store: ObjectStore) -> None:
         """Read at main and as a plain reader. Only objects that no state reaches may be left."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 from lake_core.dataset import UnknownFormat
 from lake_core.delta.errors import InvalidProperty
 from lake_core.delta.properties import duration_ms
+from lake_core.inspection import SMALL_FILE
 from lake_core.installed import installed
 from lake_core.lake.errors import Conflict
 from lake_orch.errors import InvalidDefinition
@@ -29,9 +30,6 @@ MAINTENANCE: Final = "lake_orch.maintenance"
 """The entry point group in which formats register their `Maintenance`: name → the object."""
 
 T = TypeVar("T")
-
-SMALL_FILE: Final = 32 << 20
-"""The size in bytes below which a file of a table counts as small."""
 
 _OF_ALL: Final = ("path", "asset_key", "format")
 """The fields of a `MaintainedDataset` that are no settings of a format."""

@@ -67,6 +67,7 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
         str, described("URL or local path of the lake's root folder, or of a folder of plain Delta tables.")
     ]
     storage_options: StorageOptions = Field(default_factory=dict)
+    ui_url: Annotated[str | None, described("Where `lake ui` serves the lake, for links in materializations.")] = None
     branch: Annotated[str, described("The branch that runs read and publish to.")] = "main"
     branch_from: Annotated[str | None, described("The branch to create a missing branch from.")] = None
     scope: Annotated[
@@ -134,6 +135,7 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
         lake = LakeResource(
             root=self.root,
             storage_options=self.storage_options,
+            ui_url=self.ui_url,
             branch=self.branch,
             branch_from=self.branch_from,
             scope=self.scope,

@@ -14,6 +14,7 @@ from lake_orch.assets.asset_format import FORMAT, AssetFormat, AssetInput, Asset
 from lake_orch.assets.description import AssetPath
 from lake_orch.assets.place import Place
 from lake_orch.dagster.metadata import dagster_metadata
+from lake_orch.dagster.page_links import page_links
 from lake_orch.dagster.runs.attempt import RunOfStep, run_of, step_of
 from lake_orch.dagster.runs.run_session import from_tags
 from lake_orch.errors import InvalidDefinition
@@ -86,7 +87,8 @@ class AssetIOManager(HasPlaces, ConfigurableIOManager):
         context.log.info(f"{output.subject}: {written.summary}")
         for warning in written.warnings:
             context.log.warning(f"{output.subject}: {warning}")
-        context.add_output_metadata(dagster_metadata(written.metadata))
+        links = page_links(self.lake.ui_url, written.metadata)
+        context.add_output_metadata(dagster_metadata(written.metadata) | links)
         set_data_version(context, written.data_version)
 
     def load_input(self, context: InputContext) -> Any:

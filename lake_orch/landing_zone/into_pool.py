@@ -19,6 +19,7 @@ from lake_orch.assets.pools.owner import claim
 from lake_orch.assets.pools.settings import PoolSettings
 from lake_orch.assets.pools.times import with_times
 from lake_orch.dagster.metadata import dagster_metadata
+from lake_orch.dagster.page_links import page_links
 from lake_orch.dagster.runs.attempt import Attempt, partition_keys
 from lake_orch.errors import UnsupportedData
 from lake_orch.resources import LakeResource, StepContext
@@ -73,7 +74,7 @@ def land_in_pool(
     metadata = pool_metadata(
         result, after, url=url, path=settings.path, operation="append", receipt=workspace.receipt, preview_rows=shown
     )
-    return dagster_metadata(metadata)
+    return dagster_metadata(metadata) | page_links(lake.ui_url, metadata)
 
 
 def _lines(batch: LandedBatch) -> Iterator[Value]:

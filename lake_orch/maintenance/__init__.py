@@ -8,8 +8,8 @@
 `lake_maintenance` makes assets for chosen tables, arrays and pools, with schedules and checks that say what is due.
 """
 
+from lake_core.delta.health import TableHealth, table_health
 from lake_orch.assets.arrays.maintenance import ArrayHealth, array_health
-from lake_orch.assets.tables.health import TableHealth, table_health
 from lake_orch.maintenance.checks import HealthLimits, lake_table_checks
 from lake_orch.maintenance.definitions import TASKS, MaintenanceConfig, MaintenanceTarget, lake_maintenance
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lake_core import runtime
 from lake_core.dataset import KeyClass, dataset_format
-from lake_core.errors import NotFound
+from lake_core.errors import AccessDenied, NotFound
 from lake_core.graveler import CorruptTable, read_properties
 from lake_core.lake.gc.derived import needed_derived
 from lake_core.lake.lake_format import ORIGIN_KEY
@@ -33,9 +33,18 @@ MIN_AGE = timedelta(days=8)
 _UNDER_WAY = timedelta(seconds=10)
 
 
-def unreached(repository: Repository, refs: RefsState, reached: Set[str]) -> list[ObjectMeta]:
-    """List the lake's own objects that are old, not among the reached ones, and of no other use as of these refs."""
-    root, old = repository.root, _age_limit(repository)
+def unreached(repository: Repository, refs: RefsState, reached: Set[str], *, dry_run: bool = False) -> list[ObjectMeta]:
+    """List the lake's own objects that are old, not among the reached ones, and of no other use as of these refs.
+
+    The age of objects is measured by the store's clock. A `dry_run` without write access takes the lake's.
+    """
+    root = repository.root
+    try:
+        old = _age_limit(repository)
+    except AccessDenied:
+        if not dry_run:
+            raise
+        old = repository.clock() - MIN_AGE
     # Not in one set with the reached keys, which may be millions.
     needed = {key for _, key in collections(refs)} | needed_derived(repository, refs)
     # In the storage namespace of a lakeFS repository, objects older than the lake belong to the repository.

@@ -84,7 +84,7 @@ def collect(
     tell("marked", len(marks.keys))
     if not dry_run:
         repository.journal.purge(now - MIN_AGE)
-    garbage = unreached(repository, refs, marks.keys)
+    garbage = unreached(repository, refs, marks.keys, dry_run=dry_run)
     size = sum(meta.size for meta in garbage)
     if dry_run or not (garbage or dropped):
         return Collection((*finished, *(meta.key for meta in garbage)), size, len(dropped), dry_run)

@@ -61,8 +61,8 @@ def changed_keys(old: StateStore, new: StateStore, prefix: str) -> Iterator[Chan
         yield ChangedKey(key, kind, dataset, item_of(record).entry.size)
 
 
-def compare_states(old: StateStore, new: StateStore, *, prefix: str, sample: int, most_rows: int) -> Comparison:
-    """Group the keys that differ by dataset, and compare each dataset by its format."""
+def changed_paths(old: StateStore, new: StateStore, prefix: str = "") -> tuple[list[str], list[ChangedKey]]:
+    """Return the paths of the datasets that may differ between two states, and the plain files that do."""
     files: list[ChangedKey] = []
     paths: dict[str, None] = {}
     for each in changed_keys(old, new, prefix):
@@ -70,15 +70,24 @@ def compare_states(old: StateStore, new: StateStore, *, prefix: str, sample: int
             files.append(each)
         else:
             paths[each.dataset] = None
-    datasets = (_compared(old, new, path, sample, most_rows) for path in sorted(paths))
+    return sorted(paths), files
+
+
+def compare_states(old: StateStore, new: StateStore, *, prefix: str, sample: int, most_rows: int) -> Comparison:
+    """Group the keys that differ by dataset, and compare each dataset by its format."""
+    paths, files = changed_paths(old, new, prefix)
+    datasets = (compare_dataset(old, new, path, sample=sample, most_rows=most_rows) for path in paths)
     return Comparison([each for each in datasets if each is not None], files)
 
 
-def _compared(old: StateStore, new: StateStore, path: str, sample: int, most_rows: int) -> ChangedDataset | None:
+def compare_dataset(
+    old: StateStore, new: StateStore, path: str, *, sample: int, most_rows: int
+) -> ChangedDataset | None:
+    """Compare a dataset in two states. Return None if neither has it: both dropped it, after different histories."""
     before, after = (state.datasets().get(path) for state in (old, new))
     record = after or before
     if record is None:
-        return None  # dropped on both sides, after different histories
+        return None
     views = [None if side is None else state.folder_of(side) for state, side in ((old, before), (new, after))]
     comparison = next(view for view in views if view is not None).format.compare(
         *views, sample=sample, most_rows=most_rows

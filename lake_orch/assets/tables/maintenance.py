@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from lake_core.delta import DeltaTable
+from lake_core.delta.health import TableHealth, table_health
 from lake_core.delta.operations.vacuum import VacuumResult
 from lake_core.delta.result import OperationResult
 from lake_core.readable import readable_bytes
 from lake_orch.assets.maintenance import Finding, HealthCheck, Maintenance, TaskContext, at_most, rewrite_dataset
-from lake_orch.assets.tables.health import TableHealth, table_health
 from lake_orch.tags import VERSION
 from lake_pipes.metadata import COMMIT
 

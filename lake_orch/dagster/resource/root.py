@@ -25,6 +25,10 @@ class LakeRoot(ConfigurableResource):  # type: ignore[type-arg]
         description="fsspec's options for the root. Give secrets as EnvVar: Dagster shows other values in its UI.",
         repr=False,
     )
+    ui_url: str | None = Field(
+        default=None,
+        description="Where `lake ui` serves the lake. Then materializations and observations link to its pages.",
+    )
     _lake: Lake | None = PrivateAttr(default=None)
     _is_lake: bool | None = PrivateAttr(default=None)
 
@@ -35,6 +39,10 @@ class LakeRoot(ConfigurableResource):  # type: ignore[type-arg]
             raise ValueError(
                 "the lake's root holds a password, and the UI shows the root: "
                 "give secrets as storage_options, by EnvVar"
+            )
+        if self.ui_url is not None and not _is_page(self.ui_url):
+            raise ValueError(
+                f"ui_url must be where `lake ui` serves the lake, such as http://localhost:7117, not {self.ui_url!r}"
             )
         return self
 
@@ -72,3 +80,9 @@ class LakeRoot(ConfigurableResource):  # type: ignore[type-arg]
                 )
             self._lake = Lake.open(self.root, storage_options=self.options())
         return self._lake
+
+
+def _is_page(url: str) -> bool:
+    """Return whether a link can lead to a URL, which holds no password or token."""
+    parts = urlsplit(url)
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and not (parts.query or "@" in parts.netloc)

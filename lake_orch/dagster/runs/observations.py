@@ -26,6 +26,7 @@ from lake_orch._dagster import AssetObservationData, DagsterEventBatchMetadata
 from lake_orch.assets.asset_format import asset_format_class, asset_formats
 from lake_orch.assets.report import read_with
 from lake_orch.dagster.metadata import dagster_metadata
+from lake_orch.dagster.page_links import page_links, ui_url_of
 from lake_orch.dagster.runs.gate import runs_of
 from lake_orch.tags import PARTITION_ROWS, SESSION_TAG, VERSION
 from lake_pipes.metadata import BRANCH, COMMIT, PATH, ROWS_WRITTEN, STATE
@@ -66,6 +67,7 @@ class Materialized:
         metadata |= {BRANCH: branch, COMMIT: published.commit, SESSION_TAG: session} | (
             {} if path is None else {PATH: path}
         )
+        metadata |= page_links(ui_url_of(self.metadata), {COMMIT: published.commit, PATH: path})
         return AssetObservation(self.key, partition=self.partition, metadata=metadata)
 
 

@@ -13,6 +13,7 @@ from lake_core.delta.errors import TableNotFound
 from lake_core.store import ObjectStore
 from lake_core.workspace import Workspace
 from lake_orch.assets.tables.data import TypeHandler
+from lake_orch.dagster.page_links import page_links
 from lake_orch.dagster.step.table_handle import LakeTable, Log
 from lake_orch.location import checked_path
 from lake_pipes.metadata import receipt_metadata
@@ -30,10 +31,18 @@ class StepSession:
     """
 
     def __init__(
-        self, workspace: Workspace, app_id: str, log: Log, *, handlers: Sequence[TypeHandler], one_partition: bool
+        self,
+        workspace: Workspace,
+        app_id: str,
+        log: Log,
+        *,
+        handlers: Sequence[TypeHandler],
+        one_partition: bool,
+        ui_url: str | None = None,
     ) -> None:
         self._workspace, self._app_id, self._log, self._one_partition = workspace, app_id, log, one_partition
         self._handlers = handlers
+        self._ui_url = ui_url
         self._tables: dict[str, LakeTable] = {}
 
     def table(self, path: str, *, partition_by: Sequence[str] = ()) -> LakeTable:
@@ -58,6 +67,7 @@ class StepSession:
                 handlers=self._handlers,
                 partition_by=tuple(partition_by),
                 one_partition=self._one_partition,
+                ui_url=self._ui_url,
             )
         return self._tables[path]
 
@@ -94,4 +104,7 @@ class StepSession:
 
         It is for `dg.MaterializeResult(metadata=session.metadata())`.
         """
-        return {} if self.receipt is None else receipt_metadata(self.receipt)
+        if self.receipt is None:
+            return {}
+        metadata = receipt_metadata(self.receipt)
+        return metadata | page_links(self._ui_url, metadata)

@@ -21,6 +21,7 @@ from lake_orch.assets.tables.rows.partition_guard import PartitionGuard
 from lake_orch.assets.tables.settings import TableSettings, TableWriteMode
 from lake_orch.assets.tables.writer import TableWriter, final_result
 from lake_orch.dagster.metadata import dagster_metadata
+from lake_orch.dagster.page_links import page_links
 from lake_orch.definition_metadata import Ownership
 from lake_orch.errors import BatchFailed
 
@@ -65,6 +66,7 @@ class LakeTable:
         one_partition: bool = False,
         owner: Owner | None = None,
         ownership: Ownership = "keep",
+        ui_url: str | None = None,
     ) -> None:
         self.path = path
         """The table's path, relative to the lake's root."""
@@ -76,6 +78,7 @@ class LakeTable:
         self._partition_by = partition_by
         self._one_partition = one_partition
         self._owner, self._ownership = owner, ownership
+        self._ui_url = ui_url
         self._results: list[OperationResult] = []
         self._receipt: Receipt | None = None
         self._failed = False
@@ -150,7 +153,7 @@ class LakeTable:
             one_partition=self._one_partition,
             receipt=self._receipt,
         )
-        return dagster_metadata(metadata)
+        return dagster_metadata(metadata) | page_links(self._ui_url, metadata)
 
     def _write(
         self,

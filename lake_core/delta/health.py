@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.delta import DeltaTable
 from lake_core.delta.clustering import clustering_columns
 from lake_core.delta.log_segment import list_log
 from lake_core.delta.skipping import num_records, partition_table
-from lake_orch.assets.maintenance import SMALL_FILE
+from lake_core.inspection import SMALL_FILE
+
+if TYPE_CHECKING:
+    from lake_core.delta.snapshot import Snapshot
+    from lake_core.delta.table_view import TableView
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +53,15 @@ class TableHealth:
         return 1.0 - self.files_without_statistics / self.files if self.files else 1.0
 
 
-def table_health(table: DeltaTable, *, small_file: int = SMALL_FILE) -> TableHealth:
+def table_health(table: TableView, *, small_file: int = SMALL_FILE) -> TableHealth:
     """Measure a table. `small_file` is a size in bytes. Raises the errors of reading the log."""
-    snapshot = table.snapshot
+    return snapshot_health(table.snapshot, small_file)
+
+
+def snapshot_health(snapshot: Snapshot, small_file: int) -> TableHealth:
+    """Measure a table at a snapshot's version, as `table_health` does."""
     files = snapshot.files(["path", "size", "partitionValues", "stats"])
-    small, partitions = _small_files(files, table, small_file)
+    small, partitions = _small_files(files, snapshot, small_file)
     listing = list_log(snapshot.store, end=snapshot.version)
     checkpointed = max((checkpoint.version for checkpoint in listing.checkpoints), default=-1)
     return TableHealth(
@@ -71,13 +79,13 @@ def table_health(table: DeltaTable, *, small_file: int = SMALL_FILE) -> TableHea
     )
 
 
-def _small_files(files: pa.Table, table: DeltaTable, small_file: int) -> tuple[int, int]:
+def _small_files(files: pa.Table, snapshot: Snapshot, small_file: int) -> tuple[int, int]:
     """Count the small files that could be merged with others of their partition, and the partitions."""
     flags = pc.cast(pc.less(files["size"], small_file), "int64")
-    if not table.metadata.partition_columns or not len(files):
+    if not snapshot.metadata.partition_columns or not len(files):
         small = int(pc.sum(flags).as_py() or 0)
         return small if small > 1 else 0, min(len(files), 1)
-    values = partition_table(files, table.metadata)
+    values = partition_table(files, snapshot.metadata)
     columns = [f"part{index}" for index in range(values.num_columns)]
     rows = values.rename_columns(columns).append_column("size", files["size"])
     rows = rows.append_column("small", flags)

@@ -1,0 +1,74 @@
+"""The page of a merge before anybody runs it: what it would change, and what conflicts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lake_core.lake.errors import Conflict, NothingToApply
+from lake_core.ui.changes import changed_between
+from lake_core.ui.commit import PAGE, dataset_rows
+from lake_core.ui.errors import InvalidRequest
+from lake_core.ui.page import Page
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lake_core.lake.publish.merge import MergePreview
+    from lake_core.ui.visit import Visit
+
+STRATEGIES: Mapping[str, str] = {
+    "": "stop at conflicts",
+    "theirs": "take what the merged ref has",
+    "ours": "keep what the branch has",
+}
+
+
+def merge_page(visit: Visit) -> Page:
+    """Show what the merge of a ref into a branch would do now. Nothing is written."""
+    ref, into = visit.get("ref"), visit.get("into") or "main"
+    strategy = visit.get("strategy")
+    if strategy not in STRATEGIES:
+        raise InvalidRequest("strategy must be theirs or ours")
+    if not ref:
+        raise InvalidRequest("name the branch to merge by ref=")
+    preview, conflict, nothing = None, None, ""
+    try:
+        preview = preview_of(visit, ref, into, strategy)
+    except Conflict as error:
+        if visit.get("format") == "json":
+            raise
+        conflict = error
+    except NothingToApply as error:
+        nothing = str(error)
+    values: dict[str, Any] = {"rows": [], "paths": [], "files": [], "base": None}
+    target, incoming = visit.revision(into), visit.revision(ref)
+    if preview is not None:
+        base = visit.revision(preview.base)
+        paths, files = changed_between(visit, base, incoming)
+        values = {
+            "base": base,
+            "paths": paths,
+            "files": files,
+            "rows": list(dataset_rows(visit, base, incoming, paths[:PAGE])),
+        }
+    return Page(
+        "merge.html",
+        {
+            **values,
+            "ref": ref,
+            "into": into,
+            "strategy": strategy,
+            "strategies": STRATEGIES,
+            "preview": preview,
+            "conflict": conflict,
+            "nothing": nothing,
+            "target": target,
+            "incoming": incoming,
+        },
+        preview,
+    )
+
+
+def preview_of(visit: Visit, ref: str, into: str, strategy: str) -> MergePreview:
+    """Return what the merge would do. Raises Conflict, NothingToApply."""
+    return visit.lake.preview_merge(ref, into=into, strategy=strategy or None)  # type: ignore[arg-type]

@@ -1,0 +1,176 @@
+"""Pages: a template with its values, or the same as JSON."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from lake_core.readable import count_of, readable_bytes
+from lake_core.report.values import date_text, plain
+from lake_core.ui.settings import HIDDEN, is_secret_name, without_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LONGEST_TEXT = 300
+"""How many letters of a value a cell shows."""
+_SHORT_TEXT = 24
+"""Values of at most so many letters stay on one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a handler returns."""
+
+    template: str
+    values: Mapping[str, Any]
+    json: Any
+    """What the command with `--json` prints. None if no command shows the same."""
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates, in which every value is escaped and no secret of a URL is shown."""
+    made = Environment(
+        loader=PackageLoader("lake_core.ui", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+    filters: Mapping[str, Callable[..., Any]] = {
+        "time": time_text,
+        "short": short_id,
+        "bytes": lambda size: "unknown" if size is None else readable_bytes(int(size)),
+        "number": lambda number: "?" if number is None else f"{number:,}",
+        "count": count_of,
+        "cell": cell,
+        "ago": ago,
+        "title": lambda message: (message or "(no message)").splitlines()[0] if message else "(no message)",
+        "fact": lambda fact: readable_bytes(fact.value) if fact.unit == "bytes" else _number(fact.value),
+        "property": lambda value, name: HIDDEN if is_secret_name(str(name)) else value,
+    }
+    made.filters.update(filters)
+    made.globals.update(url=url, now=lambda: dt.datetime.now(dt.UTC))
+    return made
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return without_secrets(value)
+    return "" if value is None else value
+
+
+def _number(value: Any) -> Any:
+    return f"{value:,}" if isinstance(value, int) else value
+
+
+def url(path: str, /, **parameters: Any) -> str:
+    """Return the address of a page. Parameters that are None, empty or false are left out."""
+    kept = {name.rstrip("_"): value for name, value in parameters.items() if value not in (None, "", False)}
+    query = urlencode(kept, doseq=True)
+    return quote(path, safe="/") + (f"?{query}" if query else "")
+
+
+def short_id(id: str) -> str:
+    """Return the beginning of a commit's id."""
+    return id[:12]
+
+
+def time_text(instant: dt.datetime | str | None) -> Markup:
+    """Return a time as an element that says it in UTC. The page's script adds the reader's own time as a title."""
+    if instant is None:
+        return Markup("")
+    if isinstance(instant, str):
+        return Markup(escape(instant))
+    text = date_text(instant).removesuffix("+00:00")
+    return Markup('<time datetime="{}">{}</time>').format(instant.isoformat(), text)
+
+
+def ago(instant: dt.datetime) -> str:
+    """Return how long ago, or in how long, something is."""
+    seconds = (dt.datetime.now(dt.UTC) - instant).total_seconds()
+    size = abs(seconds)
+    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if size >= length:
+            text = count_of(int(size // length), unit)
+            break
+    else:
+        text = "moments"
+    return f"{text} ago" if seconds >= 0 else f"in {text}"
+
+
+def cell(value: Any) -> Markup:
+    """Return a value as the content of a cell: null and long texts can be told from what they look like."""
+    if value is None:
+        return Markup('<span class="null">null</span>')
+    text = value_text(value)
+    if text == "":
+        return Markup('<span class="null">empty</span>')
+    text = without_secrets(text)
+    if len(text) > _LONGEST_TEXT:
+        return Markup('<span class="long" title="{}">{}…</span>').format(text[:4000], text[:_LONGEST_TEXT])
+    return Markup('<span class="nowrap">{}</span>').format(text) if len(text) <= _SHORT_TEXT else Markup(escape(text))
+
+
+def value_text(value: Any) -> str:
+    """Return a value as text."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return "0x" + value[:200].hex() + ("…" if len(value) > 200 else "")
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else repr(value)
+    if isinstance(value, dt.datetime):
+        return value.isoformat(sep=" ")
+    if isinstance(value, Mapping) or (isinstance(value, Sequence) and not isinstance(value, str)):
+        return json.dumps(plain(_jsonable(value)), ensure_ascii=False)
+    return str(value)
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value_text(value)
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(name): _jsonable(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(each) for each in value]
+    return value
+
+
+def render(page: Page, common: Mapping[str, Any]) -> str:
+    """Return a page as HTML."""
+    return environment().get_template(page.template).render(**common, **page.values)
+
+
+def json_text(value: Any) -> str:
+    """Return the JSON of a page, in the form in which commands print it."""
+    return json.dumps(_without_secrets(plain(value)), ensure_ascii=False, indent=1) + "\n"
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, str):
+        return without_secrets(value)
+    if isinstance(value, Mapping):
+        return {
+            name: HIDDEN if is_secret_name(name) and isinstance(each, str) else _without_secrets(each)
+            for name, each in value.items()
+        }
+    return [_without_secrets(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,79 @@
+"""The settings of the pages."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from lake_core.report.query import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class PageSettings:
+    """How the pages are served."""
+
+    writes: bool = False
+    """Whether sessions, branches and tags can be acted on."""
+    token: str | None = None
+    """What a visitor must know. None for pages that only this machine reaches."""
+    hosts: frozenset[str] = frozenset({"localhost", "127.0.0.1", "::1"})
+    """The names by which the server may be called, without ports."""
+    any_address: bool = False
+    """Whether it may also be called by any IP address, because it listens on all of them."""
+    dagster_url: str | None = None
+    """Where Dagster shows its runs."""
+    query_limits: Limits = field(
+        default_factory=lambda: Limits(seconds=30.0, memory="1GB", threads=2, table_bytes=1 << 30)
+    )
+    query_rows: int = 10_000
+    """The most rows of a query's result."""
+    compared_rows: int = 4_000_000
+    """The most rows that are read to compare two versions of a dataset."""
+
+    def allows_host(self, header: str) -> bool:
+        """Return whether a request may name this host. A page of another name could have been pointed at this one."""
+        host = header.rsplit(":", 1)[0] if not header.endswith("]") and header.count(":") != 0 else header
+        host = host.strip("[]").lower().rstrip(".")
+        if host in self.hosts:
+            return True
+        if not self.any_address:
+            return False
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        return True
+
+    def run_url(self, metadata: Mapping[str, str]) -> str | None:
+        """Return where the run of a commit is shown."""
+        run = metadata.get("dagster/run")
+        return None if run is None or self.dagster_url is None else f"{self.dagster_url}/runs/{quote(run, safe='')}"
+
+
+_CREDENTIALS = re.compile(r"(\b[a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@'\"]+@")
+_SIGNATURES = re.compile(
+    r"([?&;](?:sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|x-goog-signature|"
+    r"x-goog-credential|token|access_token|password|secret|key)=)[^&\s'\"]+",
+    re.IGNORECASE,
+)
+_SECRET_NAME = re.compile(r"secret|password|passwd|credential|access.?key|account.?key|api.?key|token$", re.IGNORECASE)
+HIDDEN = "(hidden)"
+"""What a page shows in place of a secret."""
+
+
+def without_secrets(text: str) -> str:
+    """Return a text without the credentials and signatures of URLs in it."""
+    if "://" not in text:
+        return text
+    return _SIGNATURES.sub(rf"\1{HIDDEN}", _CREDENTIALS.sub(rf"\1{HIDDEN}@", text))
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether a property of this name may hold a secret."""
+    return _SECRET_NAME.search(name) is not None
