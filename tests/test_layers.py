@@ -26,6 +26,8 @@ _GROUND = (
     "lake_core.nested_arrays",
     "lake_core.exact_cast",
     "lake_core.hybrid_calendar",
+    "lake_core.json_numbers",
+    "lake_core.variant_values",
     "lake_core.pandas_frames",
     "lake_core.parquet_rows",
 )
@@ -85,6 +87,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.readable": (),
     "lake_core.runtime": (),
     "lake_core.arrow_scalar": (),
+    "lake_core.json_numbers": (),
+    "lake_core.variant_values": ("lake_core.json_numbers",),
     "lake_core.lazy_exports": (),
     "lake_core.installed": (),
     "lake_core.clock": (),

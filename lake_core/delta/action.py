@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lake_core.delta.column_mapping import MODE_PROPERTY, ColumnMapping
 from lake_core.delta.errors import MalformedAction, MalformedMetadata, MalformedProtocol
-from lake_core.delta.json_numbers import loads
 from lake_core.delta.schema import PrimitiveType, StructType, schema_from_json, structs
+from lake_core.json_numbers import loads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -29,12 +29,12 @@ from lake_core.delta.action_fields import (
     tag_texts,
 )
 from lake_core.delta.errors import CheckpointGone, CorruptCheckpoint
-from lake_core.delta.json_numbers import loads
 from lake_core.delta.log_segment import SIDECARS_FOLDER, CheckpointFiles
 from lake_core.delta.numpy_arrays import booleans, empty_table, integers, mask
 from lake_core.delta.struct_statistics import stats_json
 from lake_core.errors import InvalidKey, NotFound
 from lake_core.hybrid_calendar import HybridCalendar
+from lake_core.json_numbers import loads
 from lake_core.store.object_file import open_object
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from lake_core.delta.action_fields import (
 )
 from lake_core.delta.errors import CorruptCommit, MalformedAction
 from lake_core.delta.file_key import file_key
-from lake_core.delta.json_numbers import loads, with_whole_numbers
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.numpy_arrays import empty_table, integers, texts
+from lake_core.json_numbers import loads, with_whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

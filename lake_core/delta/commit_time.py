@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lake_core.delta.commit_file import read_commit_info
 from lake_core.delta.errors import CorruptCommit, VersionNotFound
-from lake_core.delta.json_numbers import loads
 from lake_core.delta.log_segment import commit_key, list_log
 from lake_core.errors import NotFound
+from lake_core.json_numbers import loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lake_core.delta.errors import DeltaError, LogGap, TableNotFound, VersionNotFound
-from lake_core.delta.json_numbers import loads
 from lake_core.errors import NotFound
+from lake_core.json_numbers import loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

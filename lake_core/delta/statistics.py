@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.errors import InvalidProperty
-from lake_core.delta.json_numbers import dumps
 from lake_core.delta.variant import is_variant
+from lake_core.json_numbers import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,49 +8,63 @@ Protocol section: Variant Data Type. Format: Variant Encoding and Variant Shredd
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
-import decimal
 import json
-import math
 import struct
 import uuid
 from decimal import Decimal
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.errors import CorruptDataFile, UnsupportedType
-from lake_core.delta.json_numbers import dumps
+from lake_core.variant_values import (
+    ARRAY,
+    BINARY,
+    DATE,
+    DECIMAL4,
+    DECIMAL8,
+    DECIMAL16,
+    DECIMAL_BYTES,
+    DIGITS,
+    DOUBLE,
+    EPOCH,
+    FALSE,
+    FIXED,
+    FLOAT,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    MOST_DIGITS,
+    NULL,
+    OBJECT,
+    PRIMITIVE,
+    SHORT_TEXT,
+    SHORTEST_LONG_TEXT,
+    TEXT,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    TRUE,
+    UUID,
+    VARIANT,
+    InvalidVariant,
+    decoded,
+    field_names,
+    is_variant,
+    json_text,
+    places_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_MARK: Final = {b"delta.type": b"variant"}
-VARIANT: Final = pa.struct([pa.field(name, pa.binary(), metadata=_MARK) for name in ("value", "metadata")])
-"""The Arrow type of variants, whose fields are in Spark's order. A null struct is no value; the variant null is one."""
+__all__ = ["STORED", "VARIANT", "from_json", "from_python", "is_variant", "to_json", "to_python", "whole"]
+
 STORED: Final = pa.struct([child.with_nullable(False) for child in VARIANT])
 """Their type in data files."""
-
-_EPOCH = dt.datetime(1970, 1, 1)
-_PRIMITIVE, _SHORT_TEXT, _OBJECT, _ARRAY = range(4)
-_NULL, _TRUE, _FALSE, _INT8, _INT16, _INT32, _INT64, _DOUBLE = range(8)
-_DECIMAL4, _DECIMAL8, _DECIMAL16, _DATE, _TIMESTAMP, _TIMESTAMP_NTZ, _FLOAT, _BINARY, _TEXT = range(8, 17)
-_TIME, _TIMESTAMP_NS, _TIMESTAMP_NTZ_NS, _UUID = range(17, 21)
-_FIXED: Mapping[int, str] = {_INT8: "<b", _INT16: "<h", _INT32: "<i", _INT64: "<q", _DOUBLE: "<d", _FLOAT: "<f"}
-_DECIMAL_BYTES: Mapping[int, int] = {_DECIMAL4: 4, _DECIMAL8: 8, _DECIMAL16: 16}
-_SHORTEST_LONG_TEXT = 64
-_MOST_DIGITS = 38
-_NO_NAMES = b"\x01\x00\x00"
-_DIGITS = decimal.Context(prec=_MOST_DIGITS + 1)
-
-
-def is_variant(kind: pa.DataType) -> bool:
-    """Return whether an Arrow type of a table's schema is that of variants, not of a struct with such fields."""
-    return bool(pa.types.is_struct(kind) and kind.num_fields == 2 and kind.field(0).metadata == _MARK)
-
 
 # Decoding
 
@@ -65,119 +79,15 @@ def to_python(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 def to_json(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return variants as JSON, as Spark's `to_json` writes them; null where there is none. Raises CorruptDataFile."""
-    texts = (
-        None if row is None else dumps(_as_json(_decoded(row["metadata"], row["value"]))) for row in column.to_pylist()
-    )
+    texts = (None if row is None else json_text(_decoded(row["metadata"], row["value"])) for row in column.to_pylist())
     return pa.array(texts, pa.string())
-
-
-def _as_json(value: Any) -> Any:
-    match value:
-        case dict():
-            return {name: _as_json(child) for name, child in value.items()}
-        case list():
-            return [_as_json(child) for child in value]
-        case Decimal():
-            return value.normalize(_DIGITS)
-        case float():
-            return value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
-        case bytes():
-            return base64.b64encode(value).decode()
-        case dt.datetime():
-            text = value.replace(tzinfo=None).isoformat(" ")
-            text = text.rstrip("0") if "." in text else text
-            return f"{text}+00:00" if value.tzinfo else text
-        case dt.date() | dt.time():
-            return value.isoformat()
-        case uuid.UUID():
-            return str(value)
-        case _:
-            return value
 
 
 def _decoded(metadata: bytes, value: bytes) -> Any:
     try:
-        return _value(_names(metadata), value, 0)
-    except (IndexError, struct.error, ValueError, OverflowError) as error:
+        return decoded(metadata, value)
+    except InvalidVariant as error:
         raise CorruptDataFile(f"a variant cannot be decoded ({error}). Restore its file from a backup") from None
-
-
-def _names(metadata: bytes) -> list[str]:
-    width = (metadata[0] >> 6) + 1
-    if metadata[0] & 0xF != 1:
-        raise ValueError(f"version {metadata[0] & 0xF} of its metadata")
-    count = _unsigned(metadata, 1, width)
-    offsets = [_unsigned(metadata, 1 + width * (number + 1), width) for number in range(count + 1)]
-    start = 1 + width * (count + 2)
-    return [metadata[start + begin : start + end].decode() for begin, end in pairwise(offsets)]
-
-
-def _unsigned(data: bytes, at: int, width: int) -> int:
-    if at + width > len(data):
-        raise IndexError("it is cut off")
-    return int.from_bytes(data[at : at + width], "little")
-
-
-def _value(names: Sequence[str], data: bytes, at: int) -> Any:
-    basic, header = data[at] & 3, data[at] >> 2
-    if basic == _PRIMITIVE:
-        return _primitive(header, data, at + 1)
-    if basic == _SHORT_TEXT:
-        return _slice(data, at + 1, header).decode()
-    places = _places(data, at)
-    if basic == _ARRAY:
-        return [_value(names, data, place) for _, place in places]
-    return {names[number]: _value(names, data, place) for number, place in places}
-
-
-def _places(data: bytes, at: int) -> list[tuple[int, int]]:
-    """Return the id of each field of an object, or 0 for the elements of an array, and where its value begins."""
-    is_object, header = data[at] & 3 == _OBJECT, data[at] >> 2
-    is_large = header >> (4 if is_object else 2) & 1
-    offset_width, id_width = (header & 3) + 1, (header >> 2 & 3) + 1 if is_object else 0
-    count_width = 4 if is_large else 1
-    count = _unsigned(data, at + 1, count_width)
-    ids = at + 1 + count_width
-    offsets = ids + count * id_width
-    values = offsets + (count + 1) * offset_width
-    return [
-        (
-            _unsigned(data, ids + number * id_width, id_width) if is_object else 0,
-            values + _unsigned(data, offsets + number * offset_width, offset_width),
-        )
-        for number in range(count)
-    ]
-
-
-def _slice(data: bytes, at: int, size: int) -> bytes:
-    if at + size > len(data):
-        raise IndexError("it is cut off")
-    return data[at : at + size]
-
-
-def _primitive(kind: int, data: bytes, at: int) -> Any:
-    if kind in (_NULL, _TRUE, _FALSE):
-        return {_NULL: None, _TRUE: True, _FALSE: False}[kind]
-    if kind in _FIXED:
-        return struct.unpack_from(_FIXED[kind], data, at)[0]
-    if kind in _DECIMAL_BYTES:
-        unscaled = int.from_bytes(_slice(data, at + 1, _DECIMAL_BYTES[kind]), "little", signed=True)
-        return Decimal(unscaled).scaleb(-data[at], _DIGITS)
-    if kind in (_BINARY, _TEXT):
-        content = _slice(data, at + 4, _unsigned(data, at, 4))
-        return content if kind == _BINARY else content.decode()
-    if kind == _DATE:
-        return _EPOCH.date() + dt.timedelta(days=struct.unpack_from("<i", data, at)[0])
-    if kind == _UUID:
-        return uuid.UUID(bytes=_slice(data, at, 16))
-    if kind in (_TIMESTAMP, _TIMESTAMP_NTZ, _TIME, _TIMESTAMP_NS, _TIMESTAMP_NTZ_NS):
-        (number,) = struct.unpack_from("<q", data, at)
-        # Python has no nanoseconds.
-        moment = _EPOCH + dt.timedelta(microseconds=number // 1000 if kind >= _TIMESTAMP_NS else number)
-        if kind == _TIME:
-            return moment.time()
-        return moment.replace(tzinfo=dt.UTC) if kind in (_TIMESTAMP, _TIMESTAMP_NS) else moment
-    raise ValueError(f"type {kind}")
 
 
 # Encoding
@@ -213,7 +123,7 @@ def _distinct_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _json_number(text: str) -> Decimal | float:
     number = Decimal(text)
     digits, exponent = number.as_tuple().digits, number.as_tuple().exponent
-    is_plain = "e" not in text.lower() and isinstance(exponent, int) and max(len(digits), -exponent) <= _MOST_DIGITS
+    is_plain = "e" not in text.lower() and isinstance(exponent, int) and max(len(digits), -exponent) <= MOST_DIGITS
     return number if is_plain else float(text)
 
 
@@ -246,28 +156,28 @@ def _width(highest: int) -> int:
 def _body(value: Any, ids: dict[str, int]) -> bytes:
     match value:
         case None:
-            return _tag(_NULL)
+            return _tag(NULL)
         case bool():
-            return _tag(_TRUE if value else _FALSE)
+            return _tag(TRUE if value else FALSE)
         case int():
             return _whole_number(value)
         case float():
-            return _tag(_DOUBLE) + struct.pack("<d", value)
+            return _tag(DOUBLE) + struct.pack("<d", value)
         case Decimal():
             return _decimal(value)
         case str():
             return _text(value.encode())
         case bytes():
-            return _tag(_BINARY) + len(value).to_bytes(4, "little") + value
+            return _tag(BINARY) + len(value).to_bytes(4, "little") + value
         case dt.datetime():
-            kind, moment = (_TIMESTAMP_NTZ, value) if value.tzinfo is None else (_TIMESTAMP, value.astimezone(dt.UTC))
-            return _tag(kind) + _microseconds(moment.replace(tzinfo=None) - _EPOCH)
+            kind, moment = (TIMESTAMP_NTZ, value) if value.tzinfo is None else (TIMESTAMP, value.astimezone(dt.UTC))
+            return _tag(kind) + _microseconds(moment.replace(tzinfo=None) - EPOCH)
         case dt.date():
-            return _tag(_DATE) + struct.pack("<i", (value - _EPOCH.date()).days)
+            return _tag(DATE) + struct.pack("<i", (value - EPOCH.date()).days)
         case dt.time():
-            return _tag(_TIME) + _microseconds(dt.datetime.combine(_EPOCH.date(), value.replace(tzinfo=None)) - _EPOCH)
+            return _tag(TIME) + _microseconds(dt.datetime.combine(EPOCH.date(), value.replace(tzinfo=None)) - EPOCH)
         case uuid.UUID():
-            return _tag(_UUID) + value.bytes
+            return _tag(UUID) + value.bytes
         case dict():
             return _object({str(name): _named(str(name), child, ids) for name, child in value.items()}, ids)
         case list() | tuple():
@@ -281,7 +191,7 @@ def _named(name: str, value: Any, ids: dict[str, int]) -> bytes:
 
 
 def _tag(kind: int) -> bytes:
-    return bytes([kind << 2 | _PRIMITIVE])
+    return bytes([kind << 2 | PRIMITIVE])
 
 
 def _microseconds(span: dt.timedelta) -> bytes:
@@ -289,10 +199,10 @@ def _microseconds(span: dt.timedelta) -> bytes:
 
 
 def _whole_number(value: int) -> bytes:
-    for kind, layout, bits in ((_INT8, "<b", 7), (_INT16, "<h", 15), (_INT32, "<i", 31), (_INT64, "<q", 63)):
+    for kind, layout, bits in ((INT8, "<b", 7), (INT16, "<h", 15), (INT32, "<i", 31), (INT64, "<q", 63)):
         if -(1 << bits) <= value < 1 << bits:
             return _tag(kind) + struct.pack(layout, value)
-    if abs(value) >= 10**_MOST_DIGITS:
+    if abs(value) >= 10**MOST_DIGITS:
         return _body(float(value), {})
     return _decimal(Decimal(value))
 
@@ -306,18 +216,18 @@ def _decimal(value: Decimal) -> bytes:
     if scale < 0:
         unscaled, scale = unscaled * 10**-scale, 0
     precision = max(len(str(abs(unscaled))), scale)
-    if precision > _MOST_DIGITS:
+    if precision > MOST_DIGITS:
         raise UnsupportedType(
-            f"{value} has more than {_MOST_DIGITS} digits, which a variant cannot hold: round it first"
+            f"{value} has more than {MOST_DIGITS} digits, which a variant cannot hold: round it first"
         )
-    kind = _DECIMAL4 if precision <= 9 else _DECIMAL8 if precision <= 18 else _DECIMAL16
-    return _tag(kind) + bytes([scale]) + unscaled.to_bytes(_DECIMAL_BYTES[kind], "little", signed=True)
+    kind = DECIMAL4 if precision <= 9 else DECIMAL8 if precision <= 18 else DECIMAL16
+    return _tag(kind) + bytes([scale]) + unscaled.to_bytes(DECIMAL_BYTES[kind], "little", signed=True)
 
 
 def _text(data: bytes) -> bytes:
-    if len(data) < _SHORTEST_LONG_TEXT:
-        return bytes([len(data) << 2 | _SHORT_TEXT]) + data
-    return _tag(_TEXT) + len(data).to_bytes(4, "little") + data
+    if len(data) < SHORTEST_LONG_TEXT:
+        return bytes([len(data) << 2 | SHORT_TEXT]) + data
+    return _tag(TEXT) + len(data).to_bytes(4, "little") + data
 
 
 def _object(fields: Mapping[str, bytes], ids: Mapping[str, int]) -> bytes:
@@ -327,7 +237,7 @@ def _object(fields: Mapping[str, bytes], ids: Mapping[str, int]) -> bytes:
     id_width, offset_width = _width(max(numbers, default=0)), _width(offsets[-1])
     is_large = len(ordered) > 0xFF
     header = is_large << 4 | (id_width - 1) << 2 | offset_width - 1
-    parts = [bytes([header << 2 | _OBJECT]), len(ordered).to_bytes(4 if is_large else 1, "little")]
+    parts = [bytes([header << 2 | OBJECT]), len(ordered).to_bytes(4 if is_large else 1, "little")]
     parts += [number.to_bytes(id_width, "little") for number in numbers]
     parts += [offset.to_bytes(offset_width, "little") for offset in offsets]
     return b"".join([*parts, values])
@@ -337,7 +247,7 @@ def _array(elements: Sequence[bytes]) -> bytes:
     offsets, values = _joined(elements)
     width, is_large = _width(offsets[-1]), len(elements) > 0xFF
     header = is_large << 2 | width - 1
-    parts = [bytes([header << 2 | _ARRAY]), len(elements).to_bytes(4 if is_large else 1, "little")]
+    parts = [bytes([header << 2 | ARRAY]), len(elements).to_bytes(4 if is_large else 1, "little")]
     return b"".join([*parts, *(offset.to_bytes(width, "little") for offset in offsets), values])
 
 
@@ -390,11 +300,11 @@ def _together(array: pa.StructArray, children: Mapping[str, int]) -> pa.Array:
             continue
         names = metadata[number].as_py()
         try:
-            ids = {name: place for place, name in enumerate(_names(names))}
+            ids = {name: place for place, name in enumerate(field_names(names))}
             body = kind.body(row, ids)
         except (KeyError, IndexError, struct.error, ValueError) as error:
             raise CorruptDataFile(f"a shredded variant cannot be put together ({error!r})") from None
-        values.append(_tag(_NULL) if body is None else body)
+        values.append(_tag(NULL) if body is None else body)
     return pa.array(values, pa.binary())
 
 
@@ -419,7 +329,7 @@ class _Shredded:
         if typed is None:
             return value
         if self._element is not None:
-            return _array([self._element.body(each, ids) or _tag(_NULL) for each in typed])
+            return _array([self._element.body(each, ids) or _tag(NULL) for each in typed])
         if pa.types.is_struct(self._kind):
             fields = {} if value is None else _fields_of(value, ids)
             for name, (column, level) in self._fields.items():
@@ -432,10 +342,10 @@ class _Shredded:
 
 def _fields_of(value: bytes, ids: Mapping[str, int]) -> dict[str, bytes]:
     """Return the bytes of each field of an object."""
-    if value[0] & 3 != _OBJECT:
+    if value[0] & 3 != OBJECT:
         raise ValueError("a value beside typed fields is no object")
     names = {number: name for name, number in ids.items()}
-    places = _places(value, 0)
+    places = places_of(value, 0)
     ends = sorted([place for _, place in places] + [len(value)])
     return {names[number]: value[place : ends[ends.index(place) + 1]] for number, place in places}
 
@@ -444,19 +354,19 @@ def _typed_body(value: Any, kind: pa.DataType) -> bytes:
     """Return the bytes of a value of a typed column, of the type that the column has."""
     types = pa.types
     for is_kind, number in (
-        (types.is_int8, _INT8),
-        (types.is_int16, _INT16),
-        (types.is_int32, _INT32),
-        (types.is_int64, _INT64),
+        (types.is_int8, INT8),
+        (types.is_int16, INT16),
+        (types.is_int32, INT32),
+        (types.is_int64, INT64),
     ):
         if is_kind(kind):
-            return _tag(number) + struct.pack(_FIXED[number], value)
+            return _tag(number) + struct.pack(FIXED[number], value)
     if types.is_float32(kind):
-        return _tag(_FLOAT) + struct.pack("<f", value)
+        return _tag(FLOAT) + struct.pack("<f", value)
     if types.is_decimal(kind):
-        number = _DECIMAL4 if kind.precision <= 9 else _DECIMAL8 if kind.precision <= 18 else _DECIMAL16
-        unscaled = int(value.scaleb(kind.scale, _DIGITS))
-        return _tag(number) + bytes([kind.scale]) + unscaled.to_bytes(_DECIMAL_BYTES[number], "little", signed=True)
+        number = DECIMAL4 if kind.precision <= 9 else DECIMAL8 if kind.precision <= 18 else DECIMAL16
+        unscaled = int(value.scaleb(kind.scale, DIGITS))
+        return _tag(number) + bytes([kind.scale]) + unscaled.to_bytes(DECIMAL_BYTES[number], "little", signed=True)
     if types.is_fixed_size_binary(kind) and kind.byte_width == 16:
         return _body(uuid.UUID(bytes=value), {})
     return _body(value, {})

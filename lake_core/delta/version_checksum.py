@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
 from lake_core.delta.errors import MalformedAction, MalformedMetadata, MalformedProtocol
 from lake_core.delta.features import supported_features
-from lake_core.delta.json_numbers import loads
 from lake_core.delta.log_segment import LOG_FOLDER
 from lake_core.errors import NotFound
+from lake_core.json_numbers import loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

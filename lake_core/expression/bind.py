@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from lake_core.arrow_scalar import scalar
 from lake_core.expression.coercion import TIMESTAMP, TIMESTAMP_NTZ, cast_expression, meet, spark_name
@@ -15,7 +17,9 @@ from lake_core.expression.interval import interval, moved
 from lake_core.expression.name import Names, is_column, parts_of
 from lake_core.expression.sql import short, short_sql, suffixed_numbers, too_deep
 from lake_core.expression.sql_literal import like_pattern, literal, number_literal, typed_literal
-from lake_core.expression.tree import NULL, And, Case, Cast, Expression, In, IsNull, Literal, Not, Operator, Or
+from lake_core.expression.tree import NULL, And, Call, Case, Cast, Expression, In, IsNull, Literal, Not, Operator, Or
+from lake_core.expression.variants import VARIANT_FUNCTIONS, parse_path
+from lake_core.variant_values import is_variant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +51,8 @@ _BINARY: dict[type[exp.Expr], str] = {
 _COMPARISONS = (*OPERATORS, exp.NullSafeNEQ)
 _TESTS = (exp.Is, exp.In, exp.Between, exp.Like, exp.ILike, exp.RegexpLike, exp.Escape, exp.Not)
 
+_TYPE = re.compile(r"\w+(?: *\([0-9 ,]*\))?")
+"""A type without parts, as text."""
 _ARGUMENTS = frozenset({"this", "expression", "expressions", "low", "high", "ifs", "default", "true", "to", "negate"})
 """The arguments of the parser's nodes that the binder looks at."""
 
@@ -185,6 +191,8 @@ class Binder:
                 return bind_operator("negative", self.bind(inner))
             case exp.Anonymous(this=str(name)) if name.lower() in _CLOCK and not node.expressions:
                 return self._clock(name)
+            case exp.Anonymous(this=str(name)) if name.lower() in VARIANT_FUNCTIONS:
+                return self._part(name.lower(), node.expressions)
             case exp.Anonymous(this=str(name)):
                 return bind_call(name.lower(), [self.bind(argument) for argument in node.expressions])
         constant = literal(node)
@@ -232,6 +240,23 @@ class Binder:
             return membership
         # With a null in the list, the result is never false.
         return Or((membership, NULL))
+
+    def _part(self, name: str, arguments: Sequence[exp.Expr]) -> Expression:
+        """Bind a part of a variant. Raises InvalidExpression."""
+        if len(arguments) != 3 or not all(isinstance(each, exp.Literal) and each.is_string for each in arguments[1:]):
+            raise InvalidExpression(f"{name}() takes a variant, a path and a type, such as {name}(v, '$.a[0]', 'int')")
+        operand, path, target = self.bind(arguments[0]), arguments[1].name, arguments[2].name
+        if not is_variant(operand.type):
+            raise InvalidExpression(f"{name}() takes a VARIANT, not {spark_name(operand.type)}")
+        parse_path(path)
+        try:
+            built = exp.DataType.build(target, dialect="spark") if _TYPE.fullmatch(target) else None
+        except SqlglotError:
+            built = None
+        if built is None:
+            raise InvalidExpression(f"{name}(): {short(target)!r} is not a type to cast to")
+        kind = self._type(built)
+        return Call(name, (operand, Literal(scalar(path, pa.string()))), kind)
 
     def _like(self, left: exp.Expr, right: exp.Expr, escape: str) -> Expression:
         pattern = self.bind(right)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from lake_core.expression import nested, numeric, temporal, texts
+from lake_core.expression import nested, numeric, temporal, texts, variants
 from lake_core.expression.tree import Call
 
 Implementation: TypeAlias = Callable[[Call, Sequence[pa.Array]], pa.Array]
@@ -75,4 +75,5 @@ IMPLEMENTATIONS: Mapping[str, Implementation] = {
     "array": nested.make_array,
     "size": nested.size,
     "array_contains": nested.holds_element,
+    **dict.fromkeys(variants.VARIANT_FUNCTIONS, variants.variant_get),
 }

@@ -633,3 +633,35 @@ def test_both_go_on_after_features_are_dropped(delta_spark: DeltaSpark, tmp_path
 @pytest.mark.parametrize("name", KINDS)
 def test_it_reads_each_kind_of_table_as_the_page_says(delta_spark: DeltaSpark, name: str) -> None:
     assert by_spark(name, delta_spark) == written()[name][READS_BY_SPARK]
+
+
+PARTS = ["$.a", "$.a.b", "$.a.b[0]", "$.a.b[1]", "$['x y']", "$[0]", "$"]
+PART_TYPES = ["int", "bigint", "string", "double", "boolean", "date", "decimal(9,2)"]
+
+
+def test_parts_of_variants_are_what_it_gets(delta_spark: DeltaSpark, tmp_path: Path) -> None:
+    url = str(tmp_path)
+    schema = pa.schema([("id", pa.int64()), pa.field("v", variant.VARIANT)])
+    texts = [
+        '{"a": {"b": [1, "2"]}, "x y": true}',
+        '{"a": 1.50}',
+        '{"a": "2024-02-29", "x y": "t"}',
+        '["7", null]',
+        "null",
+        None,
+        "300",
+        '{"a": {"b": []}, "x y": 12345678901}',
+    ]
+    table = DeltaTable.create(url, schema)
+    table.append(pa.table({"id": range(len(texts)), "v": variant.from_json(texts)}, schema=schema))
+    for path in PARTS:
+        for kind in PART_TYPES:
+            text = f"try_variant_get(v, '{path.replace(chr(39), chr(34))}', '{kind}')"
+            answers = delta_spark.sql(f"SELECT id FROM delta.`{url}` WHERE {text} IS NOT NULL ORDER BY id")
+            ours = table.to_arrow(columns=["id"], where=f"{text} IS NOT NULL")["id"].to_pylist()
+            assert ours == [row["id"] for row in answers], text
+            for other in ours:
+                (row,) = delta_spark.sql(f"SELECT CAST({text} AS STRING) AS x FROM delta.`{url}` WHERE id = {other}")
+                if kind not in ("double", "string"):
+                    same = f"id = {other} AND CAST({text} AS STRING) = '{row['x']}'"
+                    assert table.to_arrow(where=same).num_rows == 1, (text, row)

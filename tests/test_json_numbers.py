@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import CorruptCommit, MalformedMetadata, MalformedProtocol
-from lake_core.delta.json_numbers import loads, with_whole_numbers
 from lake_core.delta.log_segment import commit_key, read_last_checkpoint
 from lake_core.delta.version_checksum import read_checksum
+from lake_core.json_numbers import loads, with_whole_numbers
 from lake_core.store import MemoryStore
 
 FILES = ["path", "partitionValues", "size", "modificationTime", "dataChange", "stats"]
