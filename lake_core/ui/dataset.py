@@ -41,6 +41,9 @@ _MOST_SELECTED = 5
 _LOOKED_AT = 40
 """Commits of a row's history that are compared on one page."""
 
+_ASSET = "lake.owner.asset"
+"""The property of a dataset that names the asset which writes it."""
+
 TABS = {
     "rows": "Rows",
     "arrays": "Arrays",
@@ -79,6 +82,7 @@ def dataset_page(visit: Visit) -> Page | Response:
     if tab not in tabs:
         raise InvalidRequest(f"{path} has no page {tab!r}: it has {', '.join(tabs)}")
     values, body = _TAB_VALUES[tab](visit, revision, path, inspection)
+    asset = "" if summary is None else summary.properties.get(_ASSET, "")
     last = visit.site.changes.get(
         ("last", revision.commit.id, path), lambda: _last_commit(visit, revision.commit, path)
     )
@@ -93,6 +97,8 @@ def dataset_page(visit: Visit) -> Page | Response:
             "tabs": [(name, TABS[name]) for name in tabs],
             "tab": tab,
             "last": None if last is None else entry(visit, last),
+            "asset": asset,
+            "asset_url": visit.settings.asset_url(asset) if asset else None,
         }
         | values,
         body,

@@ -55,6 +55,10 @@ class PageSettings:
         run = metadata.get("dagster/run")
         return None if run is None or self.dagster_url is None else f"{self.dagster_url}/runs/{quote(run, safe='')}"
 
+    def asset_url(self, asset: str) -> str | None:
+        """Return where an asset, such as `sales/orders`, is shown."""
+        return None if self.dagster_url is None else f"{self.dagster_url}/assets/{quote(asset, safe='/')}"
+
 
 _CREDENTIALS = re.compile(r"(\b[a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@'\"]+@")
 _SIGNATURES = re.compile(

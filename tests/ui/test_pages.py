@@ -248,3 +248,13 @@ def test_the_address_of_a_commit_has_its_id(client: TestClient, lake: Lake) -> N
     response = client.get("/commit/main~2?page=1", follow_redirects=False)
     assert (response.status_code, response.headers["location"]) == (303, f"/commit/{id}?page=1")
     assert client.get(f"/commit/{id}", follow_redirects=False).status_code == 200
+
+
+def test_a_table_names_its_asset_and_links_to_it(own_lake: Lake) -> None:
+    with own_lake.session() as session:
+        session.create_delta("owned", pa.schema([("id", pa.int64())]), properties={"lake.owner.asset": "sales/o'r \"d"})
+    for settings, link in ((PageSettings(dagster_url="http://dagster:3000"), True), (PageSettings(), False)):
+        page = TestClient(create_app(own_lake, settings), base_url=BASE).get("/dataset/owned").text
+        assert ('href="http://dagster:3000/assets/sales/o%27r%20%22d"' in page) is link
+        assert "asset" in page
+        assert '"d</' not in page
