@@ -18,9 +18,10 @@ _PATH = "/v"
 _CLEARED = -1
 
 
-def create_array(session: WritableState) -> None:
+def create_array(session: WritableState, *, spec_version: int) -> None:
     """Create the repository, with an array of one cell a chunk."""
-    repository = session.create_icechunk(ARRAY, config=RepositoryConfig(inline_chunk_threshold_bytes=0))
+    config = RepositoryConfig(inline_chunk_threshold_bytes=0)
+    repository = session.create_icechunk(ARRAY, config=config, spec_version=spec_version)
     repository.session.set_metadata("/", json.dumps({"zarr_format": 3, "node_type": "group"}).encode())
     repository.session.set_metadata(_PATH, _document(FIRST_ROWS))
 

@@ -136,7 +136,7 @@ class LakeScenario:
             for path in MANAGED:
                 session.create_delta(path, SCHEMA).append(first)
             session.create_delta(OPEN_TABLE, SCHEMA, managed=False).append(first)
-            create_array(session)
+            create_array(session, spec_version=1 + self.world.seed % 2)
             create_pool(session)
 
     def lake(self, process: Process) -> Lake:

@@ -160,13 +160,14 @@ class Array:
 
     operations = ("append", "mark", "both", "create", "drop", "alter")
 
-    def __init__(self) -> None:
+    def __init__(self, spec_version: int = 1) -> None:
+        self.spec_version = spec_version
         self.chunks: dict[tuple[int, str], int] = {}
         """The chunk of each row, by its key and its write."""
 
     def write(self, session: Session, write: Write) -> None:
         if write.operation == "create":
-            created = session.create_icechunk(PATH).session
+            created = session.create_icechunk(PATH, spec_version=self.spec_version).session
             created.set_metadata("/", _group(None))
             created.set_metadata("/rows", _array())
             return

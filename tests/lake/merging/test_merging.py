@@ -19,6 +19,7 @@ DATASETS: dict[str, Callable[[], Dataset]] = {
     "table-with-feed": lambda: Table({"delta.enableChangeDataFeed": "true"}),
     "pool": Pool,
     "array": Array,
+    "array of version 2": partial(Array, 2),
 }
 UNDOS = ("revert", "revert2")
 THEMES = {
