@@ -133,6 +133,7 @@ class SnapshotApplication:
         if ours.is_empty() and markers == self._markers(head):
             return None
         changes = ours.change_set()
+        _check_moves(ours, theirs, self.onto)
         conflicts = RebaseStep(ours.before, head, theirs.log(), changes).conflicts()
         if conflicts:
             raise DatasetConflict(_message(conflicts, self.onto), kind=conflicts[0].conflict_type.name)
@@ -148,6 +149,12 @@ class SnapshotApplication:
         after: Snapshot,
         markers: Mapping[str, Marker],
     ) -> AppliedSnapshot:
+        if len({node.node_id for node in nodes.values()}) < len(nodes):
+            raise DatasetConflict(
+                f"these changes bring back an array or group that {self.onto} has at another path: delete it there "
+                "first",
+                kind="MovedNode",
+            )
         if self.dry_run:
             return AppliedSnapshot(after.snapshot_id, ours, ())
         prepared = replace(
@@ -278,6 +285,17 @@ def _rearranged_nodes(base: Snapshot, after: Snapshot, head: Snapshot) -> dict[s
         if is_same_array and node.manifests != before.manifests and existing.manifests == before.manifests:
             rearranged[path] = replace(existing, manifests=node.manifests)
     return rearranged
+
+
+def _check_moves(ours: Difference, theirs: Difference, onto: str) -> None:
+    """Raise DatasetConflict if one side moved an array or group that the other deleted."""
+    ids = {node.node_id for node in theirs.after.nodes.values()}
+    for node_id, move in ours.moved.items():
+        if node_id not in ids:
+            raise DatasetConflict(f"{move.from_path} is moved here, and was deleted on {onto}", kind="MovedNode")
+    for node_id, node in ours.deleted.items():
+        if node_id not in ours.moved and node_id in theirs.moved:
+            raise DatasetConflict(f"{node.path} is deleted here, and was moved on {onto}", kind="MovedNode")
 
 
 def _merged_nodes(ours: Difference, theirs: Difference, changes: ChangeSet) -> tuple[dict[str, Node], ChangeSet]:

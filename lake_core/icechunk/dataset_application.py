@@ -17,6 +17,7 @@ from lake_core.icechunk.dataset_state import MAIN_KEY, DatasetState, Settings, n
 from lake_core.icechunk.difference import Difference, difference
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT
 from lake_core.icechunk.repo_info import REPO_KEY
+from lake_core.icechunk.repo_status import RepoAvailability
 from lake_core.icechunk.snapshot import ArrayNode
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ def applied_difference(
     context: ApplyContext,
 ) -> Applied:
     """Apply the difference between two states to the head of main. Raises DatasetConflict."""
+    if _is_read_only(head) and not (_is_read_only(before) and not _is_read_only(after)):
+        raise DatasetConflict(
+            f"its status on {context.onto} is read-only: set it to online there first", kind="ReadOnly"
+        )
     overwrites = context.recreated or context.replaces
     settings = after if head is None or overwrites else _merged_settings(before, after, head, context)
     application = SnapshotApplication(
@@ -68,6 +73,11 @@ def applied_difference(
         applied = change or application.replace(head.snapshot, head.snapshot)  # only the configuration changed
     puts = _puts(assets, applied, head, settings, context)
     return Applied(puts, None, "WRITE", _summary(applied.difference), applied.references)
+
+
+def _is_read_only(state: DatasetState | None) -> bool:
+    info = None if state is None else state.info
+    return info is not None and info.status.availability is RepoAvailability.read_only
 
 
 def _puts(

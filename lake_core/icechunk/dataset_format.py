@@ -164,12 +164,16 @@ class IcechunkFormat(DatasetFormat):
     def is_behind(self, pointer: str, store: ObjectStore, other: ObjectStore) -> bool:
         """Return whether the tip of main in `store` is an ancestor of that in `other`.
 
-        Where it is the same, the state of version 2 that has the update of the other in its log is newer.
+        In version 2 one object has all refs and settings, so the log of the newer one must hold the last update of the
+        older. An update that it does not know, be it of another branch, would be lost.
         """
         layouts = layout_of(store), layout_of(other)
         older, newer = (layout.lookup(RefKind.BRANCH, MAIN).snapshot_id for layout in layouts)
-        if layouts[1].spec_version > 1 and older == newer:
-            return layouts[0].spec_version == 1 or _follows(*(layout.info() for layout in layouts))
+        if layouts[1].spec_version > 1:
+            if layouts[0].spec_version > 1 and not _follows(*(layout.info() for layout in layouts)):
+                return False
+            if older == newer:
+                return True
         assets = AssetManager(other)
         return older != newer and any(entry.snapshot_id == older for entry in ancestry(assets, newer))
 
@@ -312,8 +316,10 @@ class IcechunkFormat(DatasetFormat):
 
 
 def _follows(older: RepoInfo, newer: RepoInfo) -> bool:
-    """Return whether the newest entry of a log is an earlier one of another."""
+    """Return whether the newest entry of a log is an earlier one of another, or from before where that is cut."""
     newest = older.updates[0]
+    if newer.before_updates is not None and newest.time < newer.updates[-1].time:
+        return True
     return any((each.kind, each.time) == (newest.kind, newest.time) for each in newer.updates[1:])
 
 

@@ -104,7 +104,8 @@ def describe(log: TransactionLog, before: Mapping[str, Node], after: Mapping[str
     """Return the changes of a log by paths. Nodes that exist neither before nor after are left out."""
     paths_before = {node.node_id: path for path, node in before.items()}
     paths_after = {node.node_id: path for path, node in after.items()}
-    paths = paths_before | paths_after
+    # The chunks of a node that was deleted are none of the one that was created at its path.
+    paths = {node_id: path for node_id, path in paths_before.items() if path not in after} | paths_after
 
     def named(ids: Iterable[bytes], paths: Mapping[bytes, str]) -> set[str]:
         return {paths[node_id] for node_id in ids if node_id in paths}

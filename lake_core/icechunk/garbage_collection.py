@@ -11,11 +11,13 @@ import numpy.typing as npt
 
 from lake_core.icechunk.ancestry import reachable
 from lake_core.icechunk.collection_mark import CollectionMark, read_mark, write_mark
+from lake_core.icechunk.errors import UnsupportedSpecVersion
 from lake_core.icechunk.folders import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from lake_core.icechunk.identifier import OBJECT_ID_LENGTH, encode_ids
 from lake_core.icechunk.listed_garbage import kept_tips, pruned_logs, release, trimmed_backups
 from lake_core.icechunk.object_ids import ObjectIds, decode_names, id_keys
 from lake_core.icechunk.read_limits import ReadLimits, batches
+from lake_core.icechunk.repo_info import REPO_KEY
 from lake_core.icechunk.snapshot import microseconds
 from lake_core.runtime import monotonic
 
@@ -72,7 +74,7 @@ def collect(assets: AssetManager, before: datetime, *, dry_run: bool, limits: Re
     tips: list[bytes] | None = None
     since: int | None = None
     # A ref that is created or moved in the meantime reaches other snapshots.
-    while (latest := _tips(layout, before, logs)) != tips or not (
+    while (latest := _tips(store, layout, before, logs)) != tips or not (
         dry_run or layout.spec_version == 1 or release(layout, snapshots, microseconds(before))
     ):
         tips = latest
@@ -107,10 +109,19 @@ def collect(assets: AssetManager, before: datetime, *, dry_run: bool, limits: Re
     )
 
 
-def _tips(layout: RepositoryLayout, before: datetime, logs: set[bytes]) -> list[bytes]:
-    """Return the snapshots whose histories are kept. Add the logs of expired snapshots that they name to `logs`."""
+def _tips(store: ObjectStore, layout: RepositoryLayout, before: datetime, logs: set[bytes]) -> list[bytes]:
+    """Return the snapshots whose histories are kept. Add the logs of expired snapshots that they name to `logs`.
+
+    Raises UnsupportedSpecVersion if the repository was upgraded meanwhile, which deletes the refs of version 1.
+    """
     if layout.spec_version == 1:
-        return [tip.snapshot_id for tip in layout.list_refs()]
+        tips = [tip.snapshot_id for tip in layout.list_refs()]
+        if store.exists(REPO_KEY):
+            raise UnsupportedSpecVersion(
+                f"the repository at {store.url()} was upgraded to version 2 meanwhile: open it again. Nothing was "
+                "deleted"
+            )
+        return tips
     info = layout.info()
     tips = kept_tips(info, microseconds(before))
     logs |= pruned_logs(info, tips)

@@ -44,12 +44,17 @@ def release(layout: RepositoryLayout, marked: Set[bytes], before: int) -> bool:
 
 def trimmed_backups(store: ObjectStore, info: RepoInfo, before: datetime) -> list[str]:
     """Return the keys of the backups written before a time that the operations log does not need."""
-    needed = {update.backup for update in info.updates}
-    name = info.before_updates
-    while name is not None and name not in needed:
+    needed: set[str] = set()
+    # Another writer may let the log go on in any backup that it names, so those in which these go on are needed, too.
+    unseen = [*(update.backup for update in info.updates), info.before_updates]
+    while unseen:
+        name = unseen.pop()
+        if name is None or name in needed:
+            continue
         needed.add(name)
         path = OVERWRITTEN + name
-        name = decode_repo_info(store.get(path), path).before_updates if store.exists(path) else None
+        if store.exists(path):
+            unseen.append(decode_repo_info(store.get(path), path).before_updates)
     return [
         meta.key
         for meta in store.list(OVERWRITTEN + "repo.")

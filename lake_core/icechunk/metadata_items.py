@@ -19,12 +19,14 @@ _ITEM_LAYOUT = table_layout(12, (4, 8))
 class StoredMetadata(Mapping[str, Any]):
     """Metadata as it is stored."""
 
-    __slots__ = ("_path", "stored")
+    __slots__ = ("_path", "size", "stored")
 
-    def __init__(self, stored: Mapping[str, bytes], path: str) -> None:
+    def __init__(self, stored: Mapping[str, bytes], path: str, size: int) -> None:
         self.stored = stored
         """A FlexBuffer each."""
         self._path = path
+        self.size = size
+        """The bytes of the names and values."""
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -58,7 +60,7 @@ def read_metadata(table: Table, slot: int, path: str) -> StoredMetadata:
         total += len(name) + len(value)
         check_total(total, table.buffer)
         stored[name] = value
-    return StoredMetadata(stored, path)
+    return StoredMetadata(stored, path, total)
 
 
 def write_metadata(writer: FlatbufferWriter, field: int, metadata: Mapping[str, Any]) -> None:

@@ -41,6 +41,8 @@ _KIND, _DETAILS, _UPDATED_AT, _BACKUP = range(4)  # slots of Update: the first t
 _TEXTS = ("name", "branch")
 """The attributes of updates that are texts. Most others are ids of snapshots."""
 _NO_PARENT = -1
+_LEAST_SNAPSHOT = 24
+"""The bytes that each snapshot of a list takes at least: its place in the list, its id and its time."""
 
 # Offsets of fields in tables that are written.
 _REF_LAYOUT = table_layout(12, (4, 8))
@@ -117,6 +119,8 @@ class _Snapshots(Mapping[bytes, ListedSnapshot]):
     def __init__(self, tables: Tables, path: str) -> None:
         self._tables = tables
         self._path = path
+        if _LEAST_SNAPSHOT * len(tables) > len(tables.buffer):
+            raise FlatbufferError(f"it lists {len(tables)} snapshots, more than a file of its size can hold")
         ids = tables.required_structures(_ID, OBJECT_ID_LENGTH).tobytes()
         self.ids = [ids[start : start + OBJECT_ID_LENGTH] for start in range(0, len(ids), OBJECT_ID_LENGTH)]
         self._numbers = {snapshot_id: number for number, snapshot_id in enumerate(self.ids)}
@@ -128,6 +132,7 @@ class _Snapshots(Mapping[bytes, ListedSnapshot]):
         for slot, size in ((_MESSAGE, 1), (_PRUNED_LOGS, OBJECT_ID_LENGTH)):
             check_total(size * int(tables.vectors(slot, size)[1].sum()), tables.buffer)
         self._parents = parents.tolist()
+        self._metadata_bytes = 0
         self._decoded: dict[bytes, ListedSnapshot] = {}
 
     def __getitem__(self, snapshot_id: bytes) -> ListedSnapshot:
@@ -141,13 +146,16 @@ class _Snapshots(Mapping[bytes, ListedSnapshot]):
     def _entry(self, number: int) -> ListedSnapshot:
         table = self._tables[number]
         parent = self._parents[number]
+        metadata = read_metadata(table, _SNAPSHOT_METADATA, self._path)
+        self._metadata_bytes += metadata.size
+        check_total(self._metadata_bytes, table.buffer)
         pruned = table.array(_PRUNED_LOGS, f"V{OBJECT_ID_LENGTH}", required=False)
         return ListedSnapshot(
             self.ids[number],
             None if parent == _NO_PARENT else self.ids[parent],
             table.uint64(_FLUSHED_AT),
             table.string(_MESSAGE),
-            read_metadata(table, _SNAPSHOT_METADATA, self._path),
+            metadata,
             tuple(row.tobytes() for row in pruned),
         )
 
@@ -164,6 +172,8 @@ class _Updates(Sequence[RecordedUpdate]):
     def __init__(self, tables: Tables, path: str) -> None:
         self._tables = tables
         self._path = path
+        self._decoded: dict[int, RecordedUpdate] = {}
+        self._text_bytes = 0
 
     def __len__(self) -> int:
         return len(self._tables)
@@ -177,13 +187,23 @@ class _Updates(Sequence[RecordedUpdate]):
             return [self[each] for each in range(*number.indices(len(self)))]
         if not -len(self) <= number < len(self):
             raise IndexError(number)
+        number %= len(self)
+        if number not in self._decoded:
+            self._decoded[number] = self._entry(number)
+        return self._decoded[number]
+
+    def _entry(self, number: int) -> RecordedUpdate:
         with damage_of(self._path):
             table = self._tables[number]
             kind = table.uint8(_KIND)
             if not 1 <= kind <= len(UPDATE_TYPES):
                 raise FlatbufferError(f"its operations log has an entry of the unknown type {kind}")
             details = _details(UPDATE_TYPES[kind - 1], table.table(_DETAILS))
-            return RecordedUpdate(details, table.uint64(_UPDATED_AT), table.optional_string(_BACKUP))
+            update = RecordedUpdate(details, table.uint64(_UPDATED_AT), table.optional_string(_BACKUP))
+            texts = [update.backup, *(getattr(details, each.name) for each in fields(details))]
+            self._text_bytes += sum(len(text) for text in texts if isinstance(text, str))
+            check_total(self._text_bytes, table.buffer)
+            return update
 
 
 def _details(kind: type[UpdateType], table: Table) -> UpdateType:

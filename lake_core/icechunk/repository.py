@@ -236,6 +236,13 @@ class Repository(RepositoryRefs, RepositoryState, RepositoryMaintenance):
             other._authorized = dict(authorize_virtual_chunk_access)
         return other
 
+    def upgraded(self, before: str | None, after: str | None) -> Self:
+        """Return a handle on the repository after its upgrade, which gave the saved configuration another tag."""
+        other = self.reopen()
+        if other._config_etag == before:  # else another process saved one that this handle has not read
+            other._config_etag = after
+        return other
+
     @classmethod
     async def create_async(cls, location: str | os.PathLike[str] | ObjectStore, **options: Any) -> Self:
         """Call `create` in a thread."""

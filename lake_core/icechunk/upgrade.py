@@ -71,6 +71,7 @@ def upgrade_icechunk_repository(repo: Repository, *, dry_run: bool, delete_unuse
     if repo.spec_version != 1:
         raise UnsupportedSpecVersion(f"the repository at {store.url()} follows version 2 already: go on using it")
     upgrade = _Upgrade(repo.assets, store, microseconds(repo.now()))
+    _, tag = LayoutV1(store).read_config()
     info = upgrade.state()
     if dry_run:
         return repo
@@ -81,7 +82,7 @@ def upgrade_icechunk_repository(repo: Repository, *, dry_run: bool, delete_unuse
     upgrade.seal(info)
     if delete_unused_v1_files:
         store.delete([*(meta.key for meta in store.list("refs/")), CONFIG_KEY])
-    return repo.reopen()
+    return repo.upgraded(tag, None if info.config is None else info.config.hex())
 
 
 def upgraded_state(assets: AssetManager, store: ObjectStore, now: int) -> RepoInfo:

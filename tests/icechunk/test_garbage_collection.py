@@ -265,8 +265,9 @@ def test_a_tag_set_on_garbage_while_a_collection_reads_keeps_it() -> None:
     repository.reset_branch("main", ids[4])
     whole = FaultStore(copy_of(repository.storage), 0)
     Repository.open(whole).garbage_collect(FUTURE)
-    deletions = 4
-    for at in range(1, whole.operations - deletions - 5):
+    # The deletions and the mark, and before them a last look at the refs, and at whether they are still in force.
+    after_the_last_look = 10
+    for at in range(1, whole.operations - after_the_last_look):
         copy = copy_of(repository.storage)
         racing = RacingStore(copy, at, lambda copy=copy: Repository.open(copy).create_tag("kept", dropped))  # type: ignore[misc]
         Repository.open(racing).garbage_collect(FUTURE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,6 +24,8 @@ from lake_core.icechunk.errors import (
 )
 from lake_core.icechunk.identifier import encode_id
 from lake_core.store import MemoryStore, ObjectStore
+from lake_core.store.object_store import ObjectMeta
+from lake_core.testing import FaultStore
 from tests.icechunk.operations import state
 from tests.icechunk.version_2 import ROOT, aged, kinds, new_repository, with_arrays, write
 
@@ -196,3 +199,52 @@ def test_a_commit_during_the_upgrade_is_not_lost() -> None:
     upgraded = upgrade_icechunk_repository(repository, dry_run=False)
     assert [info.message for info in upgraded.ancestry(branch="main")][:2] == ["late", "n1"]
     assert "/late" in state(upgraded.readonly_session("main"))
+
+
+class _UpgradedWhileListed(FaultStore):
+    """A store in which a repository is upgraded when its garbage is looked for."""
+
+    def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
+        if prefix == "chunks/" and not self.exists("repo"):
+            upgrade_icechunk_repository(Repository.open(self._inner), dry_run=False)
+        return super()._list(prefix, start_after)
+
+
+def test_a_collection_deletes_nothing_of_a_repository_that_is_upgraded_meanwhile() -> None:
+    store = MemoryStore()
+    repository = Repository.create(store)
+    session = repository.writable_session("main")
+    zarr.create_array(session.store, name="a", shape=(4,), chunks=(1,), dtype="i8", compressors=None)[:] = 7
+    session.commit("values")
+    before = {meta.key for meta in store.list("snapshots/")} | {meta.key for meta in store.list("manifests/")}
+    late = Repository.open(_UpgradedWhileListed(store, 10**9))
+    with pytest.raises(UnsupportedSpecVersion, match="open it again"):
+        late.garbage_collect(datetime.now(UTC) + timedelta(days=1))
+    assert before <= {meta.key for meta in store.list()}
+    values = zarr.open_array(Repository.open(store).readonly_session("main").store, path="a")[:]
+    assert values.tolist() == [7] * 4
+
+
+def test_the_configuration_is_saved_after_an_upgrade() -> None:
+    repository = Repository.create(MemoryStore(), config=RepositoryConfig(inline_chunk_threshold_bytes=100))
+    upgraded = upgrade_icechunk_repository(repository, dry_run=False)
+    upgraded.config.inline_chunk_threshold_bytes = 200
+    upgraded.save_config()
+    assert Repository.open(upgraded.storage).config.inline_chunk_threshold_bytes == 200
+
+
+def test_chunks_of_a_deleted_array_are_none_of_the_one_created_at_its_path() -> None:
+    repository = Repository.create(MemoryStore(), spec_version=2)
+    session = repository.writable_session("main")
+    options: dict[str, Any] = {"shape": (8,), "chunks": (2,), "dtype": "i1", "compressors": None}
+    zarr.create_array(session.store, name="a", **options)[:] = 9
+    base = session.commit("base")
+    session = repository.writable_session("main")
+    zarr.open_array(session.store, path="a")[2:4] = 1
+    session.commit("writes chunk 1")
+    session = repository.writable_session("main")
+    session.delete_node("/a")
+    zarr.create_array(session.store, name="a", **options)[4:6] = 1
+    tip = session.amend("creates it again")
+    changes = repository.diff(from_snapshot_id=base, to_snapshot_id=tip)
+    assert changes.updated_chunks == {"/a": [[2]]}
