@@ -60,7 +60,7 @@ class PageSettings:
         return None if self.dagster_url is None else f"{self.dagster_url}/assets/{quote(asset, safe='/')}"
 
 
-_CREDENTIALS = re.compile(r"(\b[a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@'\"]+@")
+_CREDENTIALS = re.compile(r"(?<![a-zA-Z0-9])([a-zA-Z][a-zA-Z0-9+.-]{0,20}://)[^\s@'\"?#]{1,2000}@(?=[^\s@])")
 _SIGNATURES = re.compile(
     r"([?&;](?:sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|x-goog-signature|"
     r"x-goog-credential|token|access_token|password|secret|key)=)[^&\s'\"]+",
