@@ -68,6 +68,8 @@ class Site:
     counts: Memory = field(default_factory=lambda: Memory(4096))
     queries: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(2))
     """Held while a query runs, so that few do at the same time."""
+    waiting: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(6))
+    """Held while a query runs or waits."""
 
 
 @dataclass(frozen=True, slots=True)
