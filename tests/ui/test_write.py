@@ -99,6 +99,7 @@ def test_a_form_is_refused_if_what_it_showed_has_moved(writer: TestClient, own_l
         ({"Origin": "null"}, {}),
         ({"Origin": BASE, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, {}),
         ({"Origin": BASE}, {"form_token": "wrong"}),
+        ({"Origin": BASE}, {"form_token": "ü"}),
         ({"Origin": BASE}, {"form_token": ""}),
     ],
 )
