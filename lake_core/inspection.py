@@ -210,6 +210,7 @@ class ChunkMap:
     """Where the chunks are that differ between two states of an array."""
 
     grid: Sequence[int]
+    """Chunks along each dimension, in which those of both states have a place."""
     written: npt.NDArray[np.uint32]
     """Shape (chunks, dimensions): chunks that the later state has, and the earlier one lacks or has otherwise."""
     erased: npt.NDArray[np.uint32]

@@ -28,6 +28,7 @@ _GROUND = (
     "lake_core.hybrid_calendar",
     "lake_core.json_numbers",
     "lake_core.variant_values",
+    "lake_core.python_rows",
     "lake_core.pandas_frames",
     "lake_core.parquet_rows",
 )
@@ -89,6 +90,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.arrow_scalar": (),
     "lake_core.json_numbers": (),
     "lake_core.variant_values": ("lake_core.json_numbers",),
+    "lake_core.python_rows": ("lake_core.variant_values",),
     "lake_core.lazy_exports": (),
     "lake_core.installed": (),
     "lake_core.clock": (),

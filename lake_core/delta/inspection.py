@@ -39,8 +39,10 @@ from lake_core.inspection import (
     TooMuchToShow,
     VersionInfo,
 )
+from lake_core.python_rows import python_rows
 from lake_core.readable import count_of
 from lake_core.store import ObjectStore
+from lake_core.variant_values import is_variant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -95,7 +97,8 @@ class DeltaInspection(Inspection[ObjectStore]):
                 notes.append(f"generated as {fields['delta.generationExpression']}")
             if any(name.startswith("delta.identity") for name in fields):
                 notes.append("identity")
-            yield ColumnInfo(child.name, str(child.type), child.nullable, str(fields.get("comment", "")), notes)
+            kind = "variant" if is_variant(child.type) else str(child.type)
+            yield ColumnInfo(child.name, kind, child.nullable, str(fields.get("comment", "")), notes)
 
     def _facts(self) -> Iterator[Fact]:
         health = snapshot_health(self.snapshot, SMALL_FILE)
@@ -155,7 +158,7 @@ class DeltaInspection(Inspection[ObjectStore]):
             tables = _tables(scan, numbers, request)
             rows = _sliced(tables, request.offset - skipped, request.count + 1, scan.schema)
         shown = rows.slice(0, request.count).select(scan.schema.names)
-        return RowPage(scan.schema.names, shown.to_pylist(), len(rows) > request.count, total)
+        return RowPage(scan.schema.names, python_rows(shown), len(rows) > request.count, total)
 
     def _sorted(self, request: RowRequest, counts: pa.Array) -> pa.Table:
         rows = int(pc.sum(counts).as_py() or 0)

@@ -166,7 +166,11 @@ class IcechunkInspection(Inspection[ObjectStore]):
         nothing = np.empty((0, len(grid)), np.uint32)
         if chunks is None:
             return ChunkMap(grid, nothing, nothing)
-        return ChunkMap(grid, chunks.written.index.T, chunks.erased)
+        # The array may have shrunk: chunks that were erased lie outside of its grid.
+        written = chunks.written.index.T
+        reached = (index.max(axis=0, initial=0) + 1 for index in (written, chunks.erased) if len(index))
+        both = np.max([grid, *reached], axis=0) if len(grid) else grid
+        return ChunkMap([int(size) for size in both], written, chunks.erased)
 
 
 def _document(data: bytes) -> Mapping[str, Any]:

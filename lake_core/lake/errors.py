@@ -55,6 +55,10 @@ class ProtectedBranch(LakeError):
     """The branch accepts only merges. Publish on another branch, and merge that."""
 
 
+class UnexpectedHead(LakeError):
+    """A branch or a session has changed since the caller looked at it. Look again, and repeat the call."""
+
+
 class ReadOnly(LakeError):
     """The target of a write is a commit, a branch or a session's handle. Write into a session instead."""
 

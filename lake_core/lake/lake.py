@@ -444,6 +444,7 @@ class Lake:
         message: str | None = None,
         strategy: MergeStrategy | None = None,
         squash: bool = False,
+        expected_head: str | None = None,
     ) -> Published:
         """Bring to a branch the commits of a ref that have not reached it.
 
@@ -461,7 +462,10 @@ class Lake:
         With `squash`, the new commit has the head of the branch as its only parent, so the branch's log does not list
         the commits of the ref. They have reached the branch all the same: later merges bring what is new since.
 
+        With `expected_head`, nothing is merged unless the branch is at this commit.
+
         Raises:
+            UnexpectedHead: The branch is not at `expected_head`. Look at it again.
             Conflict: Both sides changed the same. Nothing was merged; the message says what to do, such as to pass a
                 `strategy`.
             NothingToApply: The branch has all of the ref already.
@@ -477,7 +481,8 @@ class Lake:
         from lake_core.lake.publish.merge import merge
 
         refs = self._repository.refs()
-        return merge(self._repository, self._commit(ref, refs), ref, into, message, strategy, squash=squash)
+        commit = self._commit(ref, refs)
+        return merge(self._repository, commit, ref, into, message, strategy, squash=squash, expected_head=expected_head)
 
     def preview_merge(self, ref: str, *, into: str = "main", strategy: MergeStrategy | None = None) -> MergePreview:
         """Return what `merge` would do now, and write nothing.
@@ -496,14 +501,23 @@ class Lake:
         refs = self._repository.refs()
         return preview_merge(self._repository, self._commit(ref, refs), ref, into, strategy)
 
-    def revert(self, commit: str, *, branch: str = "main", parent: int = 1, message: str | None = None) -> Published:
+    def revert(
+        self,
+        commit: str,
+        *,
+        branch: str = "main",
+        parent: int = 1,
+        message: str | None = None,
+        expected_head: str | None = None,
+    ) -> Published:
         """Undo on a branch what came with a commit since its `parent`-th parent, in a new commit.
 
         Later changes stay. Those that have read or rewritten what the commit wrote conflict. What the commit itself had
         undone is in force again, so the revert of a revert brings back what that undid. Later merges do not bring back
-        what is undone.
+        what is undone. With `expected_head`, nothing is undone unless the branch is at this commit.
 
         Raises:
+            UnexpectedHead: The branch is not at `expected_head`. Look at it again.
             Conflict: Later changes have read or rewritten what the commit wrote. Undo those first.
             NothingToApply: The commit is reverted already, is not on the branch, or is the first one.
             RefNotFound: There is no such commit, branch or parent.
@@ -518,7 +532,7 @@ class Lake:
         from lake_core.lake.publish.merge import revert
 
         refs = self._repository.refs()
-        return revert(self._repository, self._commit(commit, refs), branch, parent, message)
+        return revert(self._repository, self._commit(commit, refs), branch, parent, message, expected_head)
 
     def cherry_pick(self, commit: str, *, onto: str, parent: int = 1, message: str | None = None) -> Published:
         """Bring to a branch what came with a commit since its `parent`-th parent.

@@ -46,6 +46,8 @@ class Limits:
     threads: int | None = None
     table_bytes: int | None = None
     """The most bytes of a table that are kept in memory, where a query scans it more than once."""
+    result_bytes: int | None = None
+    """The most bytes of a result."""
 
 
 def run_query(state: StateStore, query: str, most_rows: int, limits: Limits | None = None) -> pa.Table:
@@ -68,15 +70,17 @@ def run_query(state: StateStore, query: str, most_rows: int, limits: Limits | No
         parsed = _parsed(query)
         for name in _mentioned(parsed, names):
             connection.register(name, TableRows(_inspected(state, names[name]), _use(parsed, name), limits.table_bytes))
+        if timer.has_rung:
+            raise _timeout(limits)
         relation = connection.sql(query)
         if relation is None:
             raise InvalidQuery(
                 "the statement returns no rows, and `lake sql` only reads: write in a session, from Python or Spark"
             )
-        return relation.limit(most_rows).to_arrow_table()
+        return _bounded(relation.limit(most_rows).to_arrow_reader(), limits.result_bytes)
     except duckdb.Error as error:
         if timer.has_rung:
-            raise QueryTimeout(f"the query took longer than {limits.seconds:g} seconds, and was stopped") from None
+            raise _timeout(limits) from None
         tables = ", ".join(_quoted(path) for path in sorted(set(names.values()))) or "none"
         others = "".join(
             f"\n{dataset_format(record.format).instead_of_sql(record.path)}"
@@ -86,6 +90,20 @@ def run_query(state: StateStore, query: str, most_rows: int, limits: Limits | No
     finally:
         timer.cancel()
         connection.close()
+
+
+def _timeout(limits: Limits) -> QueryTimeout:
+    return QueryTimeout(f"the query took longer than {limits.seconds:g} seconds, and was stopped")
+
+
+def _bounded(reader: pa.RecordBatchReader, most_bytes: int | None) -> pa.Table:
+    batches, size = [], 0
+    for batch in reader:
+        batches.append(batch)
+        size += batch.nbytes
+        if most_bytes is not None and size > most_bytes:
+            raise InvalidQuery(f"the result takes more than {most_bytes:,} bytes: select fewer columns or rows")
+    return pa.Table.from_batches(batches, reader.schema)
 
 
 def _settings(limits: Limits) -> dict[str, str | bool | int | float | list[str]]:
@@ -105,24 +123,30 @@ def _settings(limits: Limits) -> dict[str, str | bool | int | float | list[str]]
 
 
 class _Timer:
-    """Interrupts a query after some seconds."""
+    """Interrupts a query after some seconds, again and again: an interrupt before it runs has no effect."""
 
     def __init__(self, interrupt: Callable[[], None], seconds: float | None) -> None:
         self.has_rung = False
         self._interrupt = interrupt
-        self._timer = None if seconds is None else threading.Timer(seconds, self._ring)
-        if self._timer is not None:
-            self._timer.daemon = True
-            self._timer.start()
+        self._is_over = threading.Event()
+        self._thread = None if seconds is None else threading.Thread(target=self._run, args=(seconds,), daemon=True)
+        if self._thread is not None:
+            self._thread.start()
 
-    def _ring(self) -> None:
-        self.has_rung = True
-        self._interrupt()
+    def _run(self, seconds: float) -> None:
+        while not self._is_over.wait(seconds):
+            self.has_rung = True
+            self._interrupt()
+            seconds = _RING_SECONDS
 
     def cancel(self) -> None:
         """Do not interrupt what comes later."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._is_over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+
+_RING_SECONDS = 0.1
 
 
 def _inspected(state: StateStore, path: str) -> Inspection[Any]:
@@ -177,7 +201,7 @@ def _parsed(query: str) -> exp.Expr | None:
     logger.setLevel(logging.CRITICAL)
     try:
         return sqlglot.parse_one(query, dialect="duckdb")
-    except SqlglotError:
+    except (SqlglotError, RecursionError):
         return None
     finally:
         logger.setLevel(level)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,6 +41,8 @@ def plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, dt.timedelta):
         return value.total_seconds()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"  # JSON has no such numbers
     if isinstance(value, (str, int, float, bool)) or value is None:
         return value
     return value.to_pylist() if hasattr(value, "to_pylist") else str(value)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import RedirectResponse
 
-from lake_core.lake.errors import Conflict, NothingToApply
+from lake_core.lake.errors import Conflict, NothingToApply, UnexpectedHead
 from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_core.readable import count_of
 from lake_core.ui.commit import changes_of
@@ -20,11 +20,14 @@ from lake_core.ui.merge import STRATEGIES, preview_of
 from lake_core.ui.page import Page, url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from starlette.responses import Response
 
     from lake_core.ui.visit import Visit
+
+_MOST_LISTED = 20
+"""Datasets and files whose names a sentence lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,8 @@ class Plan:
     """Why it cannot be done; empty if it can."""
     details: Mapping[str, Any] | None = None
     """What differs, as a page of a comparison shows it."""
+    differs: str = ""
+    """Between what it differs, if that is not what will change."""
 
 
 def action_page(visit: Visit) -> Page | Response:
@@ -67,6 +72,8 @@ def action_page(visit: Visit) -> Page | Response:
         raise InvalidRequest(plan.problem)
     try:
         return RedirectResponse(run(visit), 303)
+    except UnexpectedHead as error:
+        raise RefusedRequest(f"{error}. Nothing was done") from None
     except Conflict as error:
         return _shown(kind, plan, status=409, conflict=error)
 
@@ -125,7 +132,9 @@ def _publish_plan(visit: Visit) -> Plan:
 
 
 def _publish(visit: Visit) -> str:
-    published = visit.lake.get_session(_needed(visit, "session")).publish()
+    tree, epoch, *_ = visit.form["seen"].split()
+    session = visit.lake.get_session(_needed(visit, "session"), epoch=int(epoch))
+    published = session.publish(expected_tree=tree)
     return url(f"/commit/{published.commit}")
 
 
@@ -152,7 +161,7 @@ def _abandon_plan(visit: Visit) -> Plan:
 
 def _abandon(visit: Visit) -> str:
     id = _needed(visit, "session")
-    visit.lake.get_session(id).abandon()
+    visit.lake.get_session(id).abandon(expected_tree=visit.form["seen"].split()[0])
     return url(f"/session/{id}")
 
 
@@ -162,12 +171,12 @@ def _merge_plan(visit: Visit) -> Plan:
     if strategy not in STRATEGIES:
         raise InvalidRequest("strategy must be theirs or ours")
     target, incoming = visit.revision(into), visit.revision(ref)
-    will, problem, details = [], "", None
+    will, problem, details, differs = [], "", None, ""
     try:
         preview = preview_of(visit, ref, into, strategy)
         will = [
             f"{count_of(len(preview.datasets), 'dataset')} and {count_of(len(preview.keys), 'file')} of {into} change, "
-            "in one commit.",
+            f"in one commit{_listed([*preview.datasets, *preview.keys])}.",
             f"{ref} does not change.",
         ]
         if preview.resolved:
@@ -175,6 +184,7 @@ def _merge_plan(visit: Visit) -> Plan:
         if squash:
             will.append(f"The commits of {ref} are not listed in the history of {into}.")
         details = _differences(visit, preview.base, incoming.pin)
+        differs = f"What {ref} changed since {preview.base[:12]}"
     except (Conflict, NothingToApply) as error:
         problem = str(error)
     return Plan(
@@ -187,16 +197,28 @@ def _merge_plan(visit: Visit) -> Plan:
         {"message": ("Message of the commit", f"Merge {ref} into {into}")},
         problem=problem,
         details=details,
+        differs=differs,
     )
 
 
+def _listed(names: Sequence[str]) -> str:
+    """Return the first names after a colon; nothing if there are none."""
+    if not names:
+        return ""
+    more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""
+    return ": " + ", ".join(sorted(names)[:_MOST_LISTED]) + more
+
+
 def _merge(visit: Visit) -> str:
+    ref, into = _needed(visit, "ref"), _value(visit, "into", "main")
+    target, incoming = visit.form["seen"].split()
     published = visit.lake.merge(
-        _needed(visit, "ref"),
-        into=_value(visit, "into", "main"),
-        message=_value(visit, "message") or None,
+        incoming,
+        into=into,
+        message=_value(visit, "message") or f"Merge {ref} into {into}",
         strategy=_value(visit, "strategy") or None,  # type: ignore[arg-type]
         squash=bool(_value(visit, "squash")),
+        expected_head=target,
     )
     return url(f"/commit/{published.commit}")
 
@@ -223,7 +245,8 @@ def _revert_plan(visit: Visit) -> Plan:
 
 
 def _revert(visit: Visit) -> str:
-    published = visit.lake.revert(_needed(visit, "commit"), branch=_value(visit, "branch", "main"))
+    commit, head = visit.form["seen"].split()
+    published = visit.lake.revert(commit, branch=_value(visit, "branch", "main"), expected_head=head)
     return url(f"/commit/{published.commit}")
 
 

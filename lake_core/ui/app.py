@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
+import traceback
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -39,12 +40,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.requests import Request
+    from starlette.types import ASGIApp
 
     from lake_core.lake import Lake
     from lake_core.ui.settings import PageSettings
 
     Handler = Callable[[Visit], Page | Response]
 
+_LOG = logging.getLogger(__name__)
 _LARGEST_FORM = 64 << 10
 _PAGES: dict[str, Handler] = {
     "/": home_page,
@@ -68,8 +71,8 @@ _PAGES: dict[str, Handler] = {
 }
 
 
-def create_app(lake: Lake, settings: PageSettings) -> Starlette:
-    """Return the app that serves a lake."""
+def create_app(lake: Lake, settings: PageSettings) -> ASGIApp:
+    """Return the app that serves a lake. The guard is outside of all, so that its headers are on every answer."""
     site = Site(lake, settings, secrets.token_urlsafe(32))
     routes: list[Any] = [
         Route(path, _endpoint(site, handler), methods=["GET", "POST"] if handler is action_page else ["GET"])
@@ -81,9 +84,7 @@ def create_app(lake: Lake, settings: PageSettings) -> Starlette:
         status = error.status_code if isinstance(error, HTTPException) else 500
         return _error(Visit(site, request.query_params, {}), NoSuchPage("there is no page at this address"), status)
 
-    return Starlette(
-        routes=routes, middleware=[Middleware(Guard, settings=settings)], exception_handlers={HTTPException: refused}
-    )
+    return Guard(Starlette(routes=routes, exception_handlers={HTTPException: refused}), settings)
 
 
 def _endpoint(site: Site, handler: Handler) -> Callable[[Request], Any]:
@@ -104,24 +105,29 @@ def _endpoint(site: Site, handler: Handler) -> Callable[[Request], Any]:
 
 def _answer(visit: Visit, handler: Handler) -> Response:
     try:
-        if visit.is_order and not hmac.compare_digest(visit.form.get("form_token", ""), visit.site.form_token):
+        given, token = visit.form.get("form_token", ""), visit.site.form_token
+        if visit.is_order and not hmac.compare_digest(given.encode(), token.encode()):
             raise RefusedRequest("the form is not of this server, or of an earlier start of it: open its page again")
         visit.begin()
         answer = handler(visit)
+        return answer if isinstance(answer, Response) else _response(visit, answer)
     except LakeError as error:
         return _error(visit, error, _status(error))
     except OSError as error:
         return _error(visit, StoreUnavailable(f"the store does not answer: {type(error).__name__}"), 503)
     except ValueError as error:
         return _error(visit, LakeError(str(error)), 400)
-    return answer if isinstance(answer, Response) else _response(visit, answer)
+    except Exception as error:
+        _LOG.error("%s", without_secrets(traceback.format_exc()))
+        message = f"this page failed by {type(error).__name__}: the log of the server has more"
+        return _error(visit, LakeError(message), 500)
 
 
 def _response(visit: Visit, page: Page) -> Response:
     if visit.get("format") == "json":
         if page.json is None:
             raise NoSuchPage("this page has no JSON: no command shows the same")
-        return Response(json_text(page.json), page.status, media_type="application/json")
+        return Response(json_text(page.json, is_data=page.is_data), page.status, media_type="application/json")
     common = {
         "site": visit.site,
         "settings": visit.settings,
@@ -129,7 +135,7 @@ def _response(visit: Visit, page: Page) -> Response:
         "lake_name": visit.lake.url.rstrip("/").rpartition("/")[2] or "lake",
         "query": visit.query,
         "form_token": visit.site.form_token,
-        "has_json": page.json is not None,
+        "has_json": page.has_json or page.json is not None,
         "ref_names": _ref_names(visit),
     }
     return HTMLResponse(render(page, common), page.status, headers=dict(page.headers))

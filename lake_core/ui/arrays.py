@@ -15,8 +15,6 @@ from lake_core.ui.errors import InvalidRequest
 from lake_core.ui.plots import colored, png
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from lake_core.inspection import ChunkMap, Inspection, NodeInfo, Plane
     from lake_core.ui.visit import Revision, Visit
 
@@ -24,6 +22,8 @@ _MOST_CELLS = 64_000_000
 """The most cells of the chunks that are read for a picture."""
 _MOST_MAPPED = 160
 """The most cells of a map along a side. Of larger grids, several chunks share a cell."""
+_MOST_PLANES, _MOST_MARKS = 200, 50_000
+"""The most planes of a map, and the most cells of them together."""
 
 
 def arrays_tab(visit: Visit, revision: Revision, path: str, inspection: Inspection[Any]) -> tuple[dict[str, Any], Any]:
@@ -62,8 +62,15 @@ def plane_request(visit: Visit, node: NodeInfo) -> PlaneRequest:
 def _plane(visit: Visit, revision: Revision, path: str, inspection: Inspection[Any], request: PlaneRequest) -> Plane:
     return visit.site.rows.get(
         ("plane", revision.tree, path, request.path, request.rows, request.columns, tuple(request.index)),
-        lambda: inspection.plane(request, _MOST_CELLS),
+        lambda: _read(inspection, request),
     )
+
+
+def _read(inspection: Inspection[Any], request: PlaneRequest) -> Plane:
+    try:
+        return inspection.plane(request, _MOST_CELLS)
+    except (ValueError, RuntimeError) as error:
+        raise NotShown(f"the slice cannot be read, as a chunk may be damaged: {error}") from None
 
 
 def picture(visit: Visit) -> Response:
@@ -83,7 +90,7 @@ def picture(visit: Visit) -> Response:
 
 
 def statistics(plane: Plane) -> dict[str, Any]:
-    """Return numbers about the cells of a slice that were read."""
+    """Return numbers about the cells of a slice that are drawn."""
     values = plane.values[np.isfinite(plane.values)]
     facts: dict[str, Any] = {"cells": plane.values.size, "without a number": int(plane.values.size - values.size)}
     if values.size:
@@ -96,50 +103,48 @@ def statistics(plane: Plane) -> dict[str, Any]:
     return facts
 
 
-def chunk_map_svg(chunks: ChunkMap, title: str) -> Markup:
-    """Draw which chunks changed. Grids of more than two dimensions are laid out as planes beside one another."""
+def chunk_map_svg(chunks: ChunkMap, title: str) -> tuple[Markup, int]:
+    """Draw which chunks changed, and return how many of them are not drawn.
+
+    Grids of more than two dimensions are laid out as planes beside one another, of which the first ones are drawn.
+    """
     grid = [max(1, size) for size in chunks.grid] or [1]
     height = 1 if len(grid) < 2 else grid[-2]
-    width, planes = grid[-1], math.prod(grid[:-2])
-    across = min(planes, max(1, _MOST_MAPPED // (width + 1)))
-    if planes > 200:
-        planes = 200
-    cells: dict[tuple[int, int], str] = {}
+    width = grid[-1]
     shrink = max(1, math.ceil(max(height, width) / _MOST_MAPPED))
-
-    def place(index: Sequence[int]) -> tuple[int, int] | None:
-        number = 0
-        for coordinate, size in zip(index[:-2], grid[:-2], strict=False):
-            number = number * size + coordinate
-        if number >= planes:
-            return None
-        row = index[-2] if len(index) > 1 else 0
-        column = index[-1] if index else 0
-        top, left = divmod(number, across)
-        return (
-            left * (math.ceil(width / shrink) + 1) + column // shrink,
-            top * (math.ceil(height / shrink) + 1) + row // shrink,
-        )
-
-    for kind, coordinates in (("written", chunks.written), ("erased", chunks.erased)):
-        for index in coordinates[:50_000].tolist():
-            spot = place(index)
-            if spot is not None:
-                cells[spot] = kind
-    columns = across * (math.ceil(width / shrink) + 1) - 1
-    rows = math.ceil(planes / across) * (math.ceil(height / shrink) + 1) - 1
+    wide, high = math.ceil(width / shrink), math.ceil(height / shrink)
+    planes = min(math.prod(grid[:-2]), _MOST_PLANES, max(1, _MOST_MARKS // (wide * high)))
+    across = min(planes, max(1, _MOST_MAPPED // (wide + 1)))
+    columns = across * (wide + 1) - 1
+    rows = math.ceil(planes / across) * (high + 1) - 1
     size = max(3, min(16, 640 // max(columns, 1)))
     frames = "".join(
-        f'<rect class="plane" x="{(plane % across) * (math.ceil(width / shrink) + 1) * size}" '
-        f'y="{(plane // across) * (math.ceil(height / shrink) + 1) * size}" '
-        f'width="{math.ceil(width / shrink) * size}" height="{math.ceil(height / shrink) * size}"/>'
+        f'<rect class="plane" x="{(plane % across) * (wide + 1) * size}" '
+        f'y="{(plane // across) * (high + 1) * size}" width="{wide * size}" height="{high * size}"/>'
         for plane in range(planes)
     )
+    cells: dict[tuple[int, int], str] = {}
+    undrawn = 0
+    for kind, index in (("written", chunks.written), ("erased", chunks.erased)):
+        if not index.size:
+            continue
+        index = index.astype(np.int64)
+        plane = np.zeros(len(index), np.int64)
+        for dimension, count in enumerate(grid[:-2]):
+            plane = plane * count + index[:, dimension]
+        is_drawn = plane < planes
+        undrawn += int((~is_drawn).sum())
+        index, plane = index[is_drawn], plane[is_drawn]
+        down = index[:, -2] if len(grid) > 1 else np.zeros(len(index), np.int64)
+        x = plane % across * (wide + 1) + index[:, -1] // shrink
+        y = plane // across * (high + 1) + down // shrink
+        cells |= dict.fromkeys(zip(x.tolist(), y.tolist(), strict=True), kind)
     marks = "".join(
         f'<rect class="{kind}" x="{x * size}" y="{y * size}" width="{size - 1}" height="{size - 1}"/>'
         for (x, y), kind in cells.items()
     )
-    return Markup(
+    svg = Markup(
         '<svg class="chunks" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" aria-label="{t}">'
         "<title>{t}</title>{f}{m}</svg>"
     ).format(w=columns * size, h=rows * size, t=title, f=Markup(frames), m=Markup(marks))
+    return svg, undrawn

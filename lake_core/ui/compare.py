@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from lake_core.errors import LakeError, NotFound
 from lake_core.inspection import NotShown, RowChanges, TooMuchToShow
 from lake_core.lake.errors import DatasetNotFound
+from lake_core.python_rows import python_rows
 from lake_core.report.comparison import comparison_rows
 from lake_core.ui.arrays import chunk_map_svg
 from lake_core.ui.changes import revisions_change
@@ -173,8 +174,8 @@ def _page_of(changes: RowChanges, kind: str, offset: int, count: int) -> Iterato
         if kind not in ("all", each):
             continue
         part = table.slice(offset, count)
-        news = part.to_pylist()
-        olds: list[Any] = changes.before.slice(offset, count).to_pylist() if each == "changed" else [None] * len(news)
+        news = python_rows(part)
+        olds: list[Any] = python_rows(changes.before.slice(offset, count)) if each == "changed" else [None] * len(news)
         for old, new in zip(olds, news, strict=True):
             if each == "changed":
                 yield {
@@ -204,7 +205,8 @@ def _maps(nodes: Sequence[Any], before: Inspection[Any] | None, after: Inspectio
             f"{node.path}: {node.chunks_written} chunks written and {node.chunks_erased} erased of a grid of "
             f"{' × '.join(map(str, chunks.grid))}"
         )
-        yield {"node": node, "grid": chunks.grid, "svg": chunk_map_svg(chunks, title), "title": title}
+        svg, undrawn = chunk_map_svg(chunks, title)
+        yield {"node": node, "grid": chunks.grid, "svg": svg, "undrawn": undrawn, "title": title}
 
 
 def compare_file_page(visit: Visit) -> Page:

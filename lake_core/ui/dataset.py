@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,8 @@ _SEARCH_SECONDS, _ROW_SECONDS = 0.5, 3.0
 """How long a page looks for commits that changed a dataset."""
 _MOST_SELECTED = 5
 """Rows that the history of a row shows of each state, if its condition selects several."""
+_MOST_COMPARED = 500
+"""Rows that are compared of each state."""
 _LOOKED_AT = 40
 """Commits of a row's history that are compared on one page."""
 
@@ -102,6 +105,7 @@ def dataset_page(visit: Visit) -> Page | Response:
         }
         | values,
         body,
+        is_data=True,
     )
 
 
@@ -235,6 +239,7 @@ def row_page(visit: Visit) -> Page:
     steps: list[dict[str, Any]] = []
     names: dict[str, None] = {}
     end, looked_at = time.monotonic() + _READ_SECONDS, 0
+    is_partial = False
     for commit in commits:
         if time.monotonic() > end:
             is_cut = True
@@ -242,11 +247,20 @@ def row_page(visit: Visit) -> Page:
         looked_at += 1
         # Each is compared with its own parent: in a history with merges, the one before it in the list is another's.
         parent = commit.parents[0] if commit.parents else None
-        after = _selected(visit, commit.id, path, where, names)
+        after, has_more_after = _selected(visit, commit.id, path, where, names)
         is_known = parent is None or visit.refs.has_commit(parent)
-        before = _selected(visit, parent, path, where, names) if parent is not None and is_known else []
-        if before != after:
-            steps.append(entry(visit, commit) | {"before": before, "after": after, "is_known": is_known})
+        before: Sequence[Mapping[str, Any]] = []
+        has_more_before = False
+        if parent is not None and is_known:
+            before, has_more_before = _selected(visit, parent, path, where, names)
+        is_partial = is_partial or has_more_before or has_more_after
+        gone, come = _without(before, after), _without(after, before)
+        if gone or come:
+            steps.append(
+                entry(visit, commit)
+                | {"before": gone[:_MOST_SELECTED], "after": come[:_MOST_SELECTED], "is_known": is_known}
+                | {"more": max(len(gone), len(come)) - _MOST_SELECTED}
+            )
     return Page(
         "row.html",
         {
@@ -257,17 +271,32 @@ def row_page(visit: Visit) -> Page:
             "names": list(names),
             "looked_at": looked_at,
             "is_cut": is_cut,
+            "most_compared": _MOST_COMPARED if is_partial else None,
             "older": commits[min(looked_at, len(commits) - 1)] if is_cut and looked_at > 1 else None,
         },
         None,
     )
 
 
-def _selected(visit: Visit, id: str, path: str, where: str, names: dict[str, None]) -> Sequence[Mapping[str, Any]]:
-    """Return the rows that a condition selects at a commit, and add the names of their columns."""
+def _selected(
+    visit: Visit, id: str, path: str, where: str, names: dict[str, None]
+) -> tuple[Sequence[Mapping[str, Any]], bool]:
+    """Return the rows that a condition selects at a commit, and whether there are more; add their columns' names."""
     revision = visit.revision(id)
     if path not in revision.state.datasets():
-        return []
-    page = visit.inspect(revision, path).rows(RowRequest(_MOST_SELECTED, where=where, seconds=_READ_SECONDS))
+        return [], False
+    page = visit.inspect(revision, path).rows(RowRequest(_MOST_COMPARED, where=where, seconds=_READ_SECONDS))
     names.update(dict.fromkeys(page.names))
-    return page.rows
+    return page.rows, page.has_more
+
+
+def _without(rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the rows that others do not have, or not as often. Their texts are compared: NaN does not equal NaN."""
+    left = Counter(map(repr, others))
+    left.subtract(map(repr, rows))
+    kept = []
+    for row in reversed(rows):
+        if left[text := repr(row)] < 0:
+            left[text] += 1
+            kept.append(row)
+    return kept[::-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.requests import cookie_parser
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from lake_core.ui.settings import PageSettings
 
 COOKIE = "lake_token"
+"""The beginning of the cookie's name. The port follows: browsers send cookies to all ports of a host."""
 
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
@@ -90,14 +92,20 @@ class Guard:
             rest = "&".join(
                 part for part in scope["query_string"].decode("latin-1").split("&") if not part.startswith("token=")
             )
-            response = RedirectResponse("/" + scope["path"].lstrip("/") + (f"?{rest}" if rest else ""), 303)
-            response.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/")
+            response = RedirectResponse("/" + quote(scope["path"].lstrip("/")) + (f"?{rest}" if rest else ""), 303)
+            # Lax, so that a link from another site, such as Dagster's, is followed. Forms are checked by their origin.
+            response.set_cookie(_cookie_name(headers), token, httponly=True, samesite="lax", path="/")
             return response
         bearer = headers.get("authorization", "").removeprefix("Bearer ")
-        cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
+        cookie = cookie_parser(headers.get("cookie", "")).get(_cookie_name(headers), "")
         if _is_equal(cookie, token) or _is_equal(bearer, token):
             return None
         return PlainTextResponse("Open the address with its token, as `lake ui` printed it.\n", 401)
+
+
+def _cookie_name(headers: Headers) -> str:
+    port = headers.get("host", "").rpartition(":")[2]
+    return f"{COOKIE}_{port}" if port.isdigit() else COOKIE
 
 
 def _is_equal(given: str, token: str) -> bool:

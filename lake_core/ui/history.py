@@ -26,6 +26,8 @@ _PAGE = 40
 _MOST_SEARCHED = 20_000
 _SEARCH_SECONDS = 1.5
 _MOST_LABELED = 12
+_MOST_OLDER = 500
+"""Commits in a row before the wanted time after which a search stops: clocks of writers differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class Filters:
 
     def accept(self, commit: Commit) -> bool:
         """Return whether a commit is listed."""
+        if self.since is not None and commit.creation_date < self.since:
+            return False
         if self.until is not None and commit.creation_date > self.until:
             return False
         if self.dataset and self.dataset not in changed_datasets(commit):
@@ -84,7 +88,7 @@ def history_page(visit: Visit) -> Page:
     slots, heads = _start(visit, ref, cursor)
     starts = dict.fromkeys([*(id for id in slots if id is not None), *heads])
     walk = History(visit.refs, starts, first_parent=first_parent)
-    rows, searched, is_over = _search(walk, filters, count)
+    rows, searched, is_stopped = _search(walk, filters, count)
     lanes = Lanes(slots)
     drawn = [entry(visit, commit) for commit in rows]
     if not filters.are_set:
@@ -94,7 +98,7 @@ def history_page(visit: Visit) -> Page:
             placed.append(lanes.add(commit, [id for id in parents if visit.refs.has_commit(id)]))
         widest = max((each.width for each in placed), default=0)
         drawn = [row | {"graph": each.svg(widest)} for row, each in zip(drawn, placed, strict=True)]
-    following = "" if is_over else _cursor([] if filters.are_set else lanes.slots, walk.rest)
+    following = "" if is_stopped else _cursor([] if filters.are_set else lanes.slots, walk.rest)
     return Page(
         "history.html",
         {
@@ -104,6 +108,7 @@ def history_page(visit: Visit) -> Page:
             "filters": filters,
             "first_parent": first_parent,
             "searched": searched,
+            "most_older": _MOST_OLDER if is_stopped else None,
             "oldest": rows[-1].creation_date if rows else None,
             "following": following,
             "cursor": cursor,
@@ -164,14 +169,18 @@ def _start(visit: Visit, ref: str, cursor: str) -> tuple[Sequence[str | None], S
 
 
 def _search(walk: History, filters: Filters, count: int) -> tuple[list[Commit], int, bool]:
-    """Return the next commits, how many were looked at, and whether nothing older can be among them."""
+    """Return the next commits, how many were looked at, and whether the search stopped at older ones."""
     rows: list[Commit] = []
     end = time.monotonic() + _SEARCH_SECONDS
-    searched = 0
+    searched = older = 0
     for commit in walk:
         searched += 1
         if filters.since is not None and commit.creation_date < filters.since:
-            return rows, searched, True
+            older += 1
+            if older >= _MOST_OLDER:
+                return rows, searched, True
+        else:
+            older = 0
         if filters.accept(commit):
             rows.append(commit)
         if len(rows) >= count or searched >= _MOST_SEARCHED or (not searched % 256 and time.monotonic() > end):

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _LONGEST_TEXT = 300
 """How many letters of a value a cell shows."""
+_LONGEST_TITLE = 4000
+"""How many letters its title shows."""
 _SHORT_TEXT = 24
 """Values of at most so many letters stay on one line."""
 
@@ -38,6 +40,10 @@ class Page:
     """What the command with `--json` prints. None if no command shows the same."""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
+    has_json: bool = False
+    """Whether there is JSON if it is asked for, although it was not made now."""
+    is_data: bool = False
+    """Whether the JSON is rows, whose names are those of columns, and not of properties."""
 
 
 @cache
@@ -58,8 +64,9 @@ def environment() -> Environment:
         "number": lambda number: "?" if number is None else f"{number:,}",
         "count": count_of,
         "cell": cell,
+        "field": escape,  # what a form sends back must be what was sent
         "ago": ago,
-        "title": lambda message: (message or "(no message)").splitlines()[0] if message else "(no message)",
+        "title": lambda message: next((line for line in message.splitlines() if line.strip()), "(no message)"),
         "fact": lambda fact: readable_bytes(fact.value) if fact.unit == "bytes" else _number(fact.value),
         "property": lambda value, name: HIDDEN if is_secret_name(str(name)) else value,
     }
@@ -117,12 +124,13 @@ def cell(value: Any) -> Markup:
     """Return a value as the content of a cell: null and long texts can be told from what they look like."""
     if value is None:
         return Markup('<span class="null">null</span>')
-    text = value_text(value)
+    # A long list is cut before it becomes text: its title shows no more.
+    text = value_text(value[:_LONGEST_TITLE] if isinstance(value, list) else value)
     if text == "":
         return Markup('<span class="null">empty</span>')
-    text = without_secrets(text)
+    text = without_secrets(text[: 2 * _LONGEST_TITLE])
     if len(text) > _LONGEST_TEXT:
-        return Markup('<span class="long" title="{}">{}…</span>').format(text[:4000], text[:_LONGEST_TEXT])
+        return Markup('<span class="long" title="{}">{}…</span>').format(text[:_LONGEST_TITLE], text[:_LONGEST_TEXT])
     return Markup('<span class="nowrap">{}</span>').format(text) if len(text) <= _SHORT_TEXT else Markup(escape(text))
 
 
@@ -160,17 +168,19 @@ def render(page: Page, common: Mapping[str, Any]) -> str:
     return environment().get_template(page.template).render(**common, **page.values)
 
 
-def json_text(value: Any) -> str:
-    """Return the JSON of a page, in the form in which commands print it."""
-    return json.dumps(_without_secrets(plain(value)), ensure_ascii=False, indent=1) + "\n"
+def json_text(value: Any, *, is_data: bool = False) -> str:
+    """Return the JSON of a page, in the form in which commands print it. Rows are not searched for secrets by name."""
+    return json.dumps(_without_secrets(plain(value), is_data), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
-def _without_secrets(value: Any) -> Any:
+def _without_secrets(value: Any, is_data: bool) -> Any:
     if isinstance(value, str):
         return without_secrets(value)
     if isinstance(value, Mapping):
         return {
-            name: HIDDEN if is_secret_name(name) and isinstance(each, str) else _without_secrets(each)
+            name: HIDDEN
+            if not is_data and is_secret_name(name) and isinstance(each, str)
+            else _without_secrets(each, is_data)
             for name, each in value.items()
         }
-    return [_without_secrets(each) for each in value] if isinstance(value, list) else value
+    return [_without_secrets(each, is_data) for each in value] if isinstance(value, list) else value

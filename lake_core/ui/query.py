@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from lake_core.dataset import dataset_format
 from lake_core.errors import LakeError
+from lake_core.python_rows import python_rows
 from lake_core.report.query import run_query
 from lake_core.ui.errors import InvalidRequest
 from lake_core.ui.page import Page, value_text
@@ -27,6 +28,7 @@ _SHOWN = 500
 _MOST_TABLES = 200
 _MOST_POINTS = 2_000
 _LONGEST_QUERY = 20_000
+_MEDIA = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 
 
 def query_page(visit: Visit) -> Page:
@@ -60,16 +62,17 @@ def query_page(visit: Visit) -> Page:
             if visit.get("format") == "json":
                 raise
             return Page("sql.html", values | {"query_problem": str(error)}, None, 400)
-        rows = result.to_pylist()
+        if visit.get("format") == "json":
+            rows = python_rows(result)
         values |= {
             "result": result,
-            "rows": rows[:_SHOWN],
+            "rows": python_rows(result.slice(0, _SHOWN)),
             "is_cut": is_cut,
             "seconds": time.monotonic() - started,
             "numeric": [child.name for child in result.schema if _is_number(child.type)],
             "plot": _plot(result, visit.get("x"), visit.get("y")),
         }
-    return Page("sql.html", values, rows)
+    return Page("sql.html", values, rows, has_json=bool(text.strip()), is_data=True)
 
 
 def _result(visit: Visit, revision: Revision, text: str) -> tuple[pa.Table, bool]:
@@ -77,12 +80,19 @@ def _result(visit: Visit, revision: Revision, text: str) -> tuple[pa.Table, bool
     if len(text) > _LONGEST_QUERY:
         raise InvalidRequest(f"a query has at most {_LONGEST_QUERY:,} letters here")
     limits = visit.settings.query_limits
-    if not visit.site.queries.acquire(timeout=limits.seconds or 60.0):
-        raise LakeError("other queries are running: try again when they have ended")
+    busy = LakeError("other queries are running: try again when they have ended")
+    # A query that waits holds a thread, which other pages need.
+    if not visit.site.waiting.acquire(blocking=False):
+        raise busy
     try:
-        rows = run_query(revision.state, text, visit.settings.query_rows + 1, limits)
+        if not visit.site.queries.acquire(timeout=limits.seconds or 60.0):
+            raise busy
+        try:
+            rows = run_query(revision.state, text, visit.settings.query_rows + 1, limits)
+        finally:
+            visit.site.queries.release()
     finally:
-        visit.site.queries.release()
+        visit.site.waiting.release()
     return rows.slice(0, visit.settings.query_rows), len(rows) > visit.settings.query_rows
 
 
@@ -90,21 +100,22 @@ def result_file(visit: Visit) -> Response:
     """Return the rows of a query as CSV or Parquet."""
     revision, kind = visit.at(), visit.path["kind"]
     result, _ = _result(visit, revision, visit.query.get("q", ""))
-    buffer = io.BytesIO()
-    if kind == "parquet":
-        import pyarrow.parquet as pq
-
-        pq.write_table(result, buffer)
-        media = "application/vnd.apache.parquet"
-    elif kind == "csv":
-        from pyarrow import csv
-
-        csv.write_csv(_flat(result), buffer)
-        media = "text/csv"
-    else:
+    if kind not in _MEDIA:
         raise InvalidRequest("a result is sent as csv or parquet")
+    buffer = io.BytesIO()
+    try:
+        if kind == "parquet":
+            import pyarrow.parquet as pq
+
+            pq.write_table(result, buffer)
+        else:
+            from pyarrow import csv
+
+            csv.write_csv(_flat(result), buffer)
+    except pa.ArrowException as error:
+        raise InvalidRequest(f"the result has a type that {kind} cannot hold: cast it to text ({error})") from None
     headers = {"Content-Disposition": f'attachment; filename="result.{kind}"'}
-    return Response(buffer.getvalue(), media_type=media, headers=headers)
+    return Response(buffer.getvalue(), media_type=_MEDIA[kind], headers=headers)
 
 
 def _flat(table: pa.Table) -> pa.Table:
@@ -123,7 +134,7 @@ def _is_number(kind: pa.DataType) -> bool:
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
         or pa.types.is_decimal(kind)
-        or pa.types.is_temporal(kind)
+        or (pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
     )
 
 
@@ -140,7 +151,7 @@ def _plot(result: pa.Table, x: str, y: str) -> Any:
     points = [(left, right) for left, right in zip(across, down, strict=True) if left is not None]
     if not points:
         return None
-    values = result[x].slice(0, _MOST_POINTS).drop_null().to_pylist()
+    values = [row[x] for row in python_rows(result.select([x]).slice(0, _MOST_POINTS)) if row[x] is not None]
     labels = (value_text(min(values)), value_text(max(values)))
     is_sorted = all(first[0] <= second[0] for first, second in itertools.pairwise(points))
     return line_plot(f"{y} over {x}", points, labels, short_number, scattered=not is_sorted, from_zero=False)

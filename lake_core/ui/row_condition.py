@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import math
 from typing import TYPE_CHECKING, Any
+
+from lake_core.python_rows import ShownText
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -13,10 +16,11 @@ if TYPE_CHECKING:
 def row_condition(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
     """Return the condition that these columns have the values of a row.
 
-    Returns None if no column has a value that can be written exactly.
+    Returns None if a value cannot be written exactly: without it, the condition may be true for other rows.
     """
-    parts = [part for name in names if (part := _equals(name, row.get(name))) is not None]
-    return " AND ".join(parts) or None
+    parts = [_equals(name, row.get(name)) for name in names]
+    known = [part for part in parts if part is not None]
+    return " AND ".join(known) if known and len(known) == len(parts) else None
 
 
 def _equals(name: str, value: Any) -> str | None:
@@ -32,6 +36,10 @@ def _literal(value: Any) -> str | None:
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
+    if isinstance(value, ShownText) or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    if isinstance(value, float):
+        return f"CAST('{value!r}' AS DOUBLE)"
     if isinstance(value, decimal.Decimal):
         return format(value, "f")
     if isinstance(value, str):

@@ -29,7 +29,9 @@ class PageSettings:
     dagster_url: str | None = None
     """Where Dagster shows its runs."""
     query_limits: Limits = field(
-        default_factory=lambda: Limits(seconds=30.0, memory="1GB", threads=2, table_bytes=1 << 30)
+        default_factory=lambda: Limits(
+            seconds=30.0, memory="1GB", threads=2, table_bytes=1 << 30, result_bytes=64_000_000
+        )
     )
     query_rows: int = 10_000
     """The most rows of a query's result."""
@@ -60,22 +62,50 @@ class PageSettings:
         return None if self.dagster_url is None else f"{self.dagster_url}/assets/{quote(asset, safe='/')}"
 
 
-_CREDENTIALS = re.compile(r"(\b[a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@'\"]+@")
+_WORD = re.compile(r"[^\s'\"]*")
+_AUTHORITY = re.compile(r"[^\s'\"/?#]*")
+_CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")
+"""The schemes that have the name of a container before the `@`."""
 _SIGNATURES = re.compile(
     r"([?&;](?:sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|x-goog-signature|"
-    r"x-goog-credential|token|access_token|password|secret|key)=)[^&\s'\"]+",
+    r"x-goog-credential|token|access_token|password|pwd|secret|(?:access|account|api)?[-_]?key)=)[^&\s'\"]+",
     re.IGNORECASE,
 )
-_SECRET_NAME = re.compile(r"secret|password|passwd|credential|access.?key|account.?key|api.?key|token$", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"secret|passw(?:or)?d|passphrase|pwd|credential|authorization|(?:access|account|api|private|sas|connection).?"
+    r"(?:key|string)|(?:^|[._-])sas(?:[._-]|$)|token$",
+    re.IGNORECASE,
+)
 HIDDEN = "(hidden)"
 """What a page shows in place of a secret."""
 
 
 def without_secrets(text: str) -> str:
-    """Return a text without the credentials and signatures of URLs in it."""
-    if "://" not in text:
+    """Return a text without the credentials and signatures of URLs in it. The time is linear in its length."""
+    before, *rest = text.split("://")
+    if not rest:
         return text
-    return _SIGNATURES.sub(rf"\1{HIDDEN}", _CREDENTIALS.sub(rf"\1{HIDDEN}@", text))
+    parts = [before]
+    for part in rest:
+        parts.append(_without_credentials(part, is_container=parts[-1].lower().endswith(_CONTAINERS)))
+    return _SIGNATURES.sub(rf"\1{HIDDEN}", "://".join(parts))
+
+
+def _without_credentials(part: str, *, is_container: bool) -> str:
+    """Return what follows `://` without a user and a password. A password may hold `/` and `@`."""
+    authority = _match(_AUTHORITY, part)
+    user, at, _ = authority.rpartition("@")
+    secret = authority.partition(":")[2]
+    if not at and secret and not secret.isdigit():
+        user, at, _ = _match(_WORD, part).rpartition("@")
+    if not at or (is_container and ":" not in user):
+        return part
+    return HIDDEN + part[len(user) :]
+
+
+def _match(pattern: re.Pattern[str], text: str) -> str:
+    found = pattern.match(text)
+    return "" if found is None else found[0]
 
 
 def is_secret_name(name: str) -> bool:

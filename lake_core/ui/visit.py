@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _LARGEST_PAGE = 1_000
+_FULL_ID = re.compile(r"\b[0-9a-f]{64}\b")
 
 
 class Memory:
@@ -68,6 +70,8 @@ class Site:
     counts: Memory = field(default_factory=lambda: Memory(4096))
     queries: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(2))
     """Held while a query runs, so that few do at the same time."""
+    waiting: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(6))
+    """Held while a query runs or waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,9 @@ class Revision:
         """Return the name for people."""
         if self.session is not None:
             return f"session {self.session.id}"
-        return self.commit.id[:12] if self.commit.id.startswith(self.text) else self.text
+        if self.commit.id.startswith(self.text):
+            return self.commit.id[:12]
+        return _FULL_ID.sub(lambda found: found[0][:12], self.text)  # also in `<id>~1`
 
 
 class Visit:

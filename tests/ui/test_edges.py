@@ -16,7 +16,9 @@ import zarr
 from starlette.testclient import TestClient
 
 from lake_core import Lake
-from lake_core.ui import dataset
+from lake_core.delta import variant
+from lake_core.testing.manual_clock import ManualClock
+from lake_core.ui import app, dataset, history
 from lake_core.ui.app import create_app
 from lake_core.ui.settings import PageSettings
 from tests.ui.conftest import BASE
@@ -88,16 +90,22 @@ VALUES = pa.table(
 )
 
 
-def test_values_of_all_types_are_shown_and_each_row_has_a_history(fresh: tuple[Lake, TestClient]) -> None:
+def test_values_of_all_types_are_shown_and_exact_rows_have_a_history(
+    fresh: tuple[Lake, TestClient],
+) -> None:
     lake, client = fresh
     with lake.session(message="all types") as s:
         s.create_delta("t", VALUES.schema).append(VALUES)
+        exact = VALUES.drop_columns(["bytes", "list", "struct"])
+        exact = exact.set_column(1, "float", pa.array([0.1, 5e-324]))
+        s.create_delta("exact", exact.schema).append(exact)
     page = page_of(client, "/dataset/t")
     for shown in ("4611686018427387904", "NaN", "-inf", "0x00ff", "2026-01-01 12:00:00.123456+00:00", "-1.50", "[1, 2]",
                   "{&#34;a&#34;: 1, &#34;b&#34;: &#34;z&#34;}", "&lt;b&gt;", "empty"):  # fmt: skip
         assert shown in page, shown
     assert "x" * 301 + "</span>" not in page
-    links = re.findall(r'href="(/row/[^"]+)"', page)
+    assert "/row/" not in page  # a condition without the list would select other rows, too
+    links = re.findall(r'href="(/row/[^"]+)"', page_of(client, "/dataset/exact"))
     assert len(links) == 2
     for link in links:
         assert "all types" in page_of(client, link.replace("&amp;", "&"))
@@ -191,3 +199,178 @@ def test_reading_that_takes_too_long_ends_and_says_so(
         "/dataset/p?where=ts+%3D+3",
     ):
         assert "not enough rows were found" in page_of(client, address)
+
+
+def test_values_that_python_has_no_type_for_are_text(fresh: tuple[Lake, TestClient]) -> None:
+    lake, client = fresh
+    days = pa.array([0, 2932897], pa.int32()).cast(pa.date32())
+    documents = variant.from_python([{"a": 1, "b": [1, "x"]}, None])
+    schema = pa.schema([("day", pa.date32()), pa.field("v", variant.VARIANT)])
+    with lake.session() as s:
+        s.create_delta("t", schema).append(pa.table({"day": days, "v": documents}, schema=schema))
+    for address in ("/dataset/t", "/compare/dataset?from=main~1&to=main&path=t"):
+        page = page_of(client, address)
+        assert "10000-01-01" in page
+        assert "{&#34;a&#34;:1,&#34;b&#34;:[1,&#34;x&#34;]}" in page
+    assert "<code>variant</code>" in page_of(client, "/dataset/t?tab=schema")
+    assert "10000-01-01" in page_of(client, "/sql?q=select day from t")
+
+
+def test_numbers_that_json_does_not_have_are_text(fresh: tuple[Lake, TestClient]) -> None:
+    _, client = fresh
+    address = "/sql?q=select 'nan'::double a, '-inf'::double b&format=json"
+    assert client.get(address).json() == [{"a": "NaN", "b": "-Infinity"}]
+
+
+def test_json_shows_columns_whatever_their_names(fresh: tuple[Lake, TestClient]) -> None:
+    lake, client = fresh
+    rows = pa.table({"token": ["the"]})
+    with lake.session() as s:
+        s.create_delta("t", rows.schema).append(rows)
+    for address in ("/dataset/t?format=json", "/sql?q=select * from t&format=json"):
+        assert client.get(address).json() == [{"token": "the"}]
+
+
+def test_a_form_sends_back_what_was_sent(fresh: tuple[Lake, TestClient]) -> None:
+    lake, client = fresh
+    rows = pa.table({"u": ["https://x.example/?key=1"]})
+    with lake.session() as s:
+        s.create_delta("t", rows.schema).append(rows)
+    condition = "u = 'https://x.example/?key=1'"
+    shown = condition.replace("'", "&#39;")
+    assert (
+        f">select * from t where {shown}</textarea>"
+        in client.get("/sql", params={"q": f"select * from t where {condition}"}).text
+    )
+    assert f'name="where" value="{shown}"' in client.get("/dataset/t", params={"where": condition}).text
+
+
+def test_a_row_is_not_said_to_be_changed_by_what_changed_another(fresh: tuple[Lake, TestClient]) -> None:
+    lake, client = fresh
+    rows = pa.table({"f": [float(number) for number in range(9)], "g": ["a"] * 9})
+    with lake.session(message="one") as s:
+        s.create_delta("t", rows.schema).append(rows)
+    with lake.session(message="two") as s:
+        s.delta("t").update({"g": "'z'"}, "f = 2.0")
+    page = page_of(client, "/dataset/t")
+    (link,) = [each for each in re.findall(r'href="(/row/[^"]+)"', page) if "0.0" in each]
+    page = page_of(client, link.replace("&amp;", "&"))
+    assert ">one</a>" in page
+    assert ">two</a>" not in page
+
+
+def test_all_selected_rows_are_compared_or_the_page_says_so(
+    fresh: tuple[Lake, TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, client = fresh
+    rows = pa.table({"id": range(9), "g": ["a"] * 9})
+    with lake.session(message="one") as s:
+        s.create_delta("t", rows.schema).append(rows)
+    with lake.session(message="the last") as s:
+        s.delta("t").update({"id": "100"}, "id = 8")
+    page = page_of(client, "/row/t?where=g = 'a'")
+    assert ">the last</a>" in page
+    assert "selects more than" not in page
+    monkeypatch.setattr(dataset, "_MOST_COMPARED", 5)
+    assert "selects more than 5 rows" in page_of(client, "/row/t?where=g = 'a'")
+
+
+def test_commits_since_a_time_are_found_below_one_of_a_late_clock(tmp_path: Path) -> None:
+    clock = ManualClock(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+    lake = Lake.create(str(tmp_path / "lake"), clock=clock)
+    client = TestClient(create_app(lake, PageSettings()), base_url=BASE)
+    for hour in (12, 13, 10):
+        clock.now = dt.datetime(2026, 1, 2, hour, tzinfo=dt.UTC)
+        with lake.session(message=f"at {hour}") as s:
+            s.put("f", b"%d" % hour)
+    found = client.get("/history?format=json&since=2026-01-02T11:00").json()
+    assert [each["message"] for each in found] == ["at 13", "at 12"]
+
+
+def test_a_search_since_a_time_says_that_it_stopped(
+    fresh: tuple[Lake, TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, client = fresh
+    monkeypatch.setattr(history, "_MOST_OLDER", 1)
+    assert "The search stopped after 1 commits" in page_of(client, "/history?since=2999-01-01")
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "chunks", "shrunk", "expected"),
+    [("planes", (300, 8, 8), (1, 4, 4), None, (800, "400")), ("shrinks", (40, 20), (10, 10), (20, 20), (4, None))],
+)
+def test_all_changed_chunks_are_drawn_or_counted(
+    fresh: tuple[Lake, TestClient],
+    name: str,
+    shape: tuple[int, ...],
+    chunks: tuple[int, ...],
+    shrunk: tuple[int, ...] | None,
+    expected: tuple[int, str | None],
+) -> None:
+    lake, client = fresh
+    with lake.session() as s:
+        zarr.create_array(
+            s.create_icechunk("a").store, name=name, shape=shape, chunks=chunks, dtype="i1", fill_value=9
+        )[:] = 1
+    with lake.session() as s:
+        array = zarr.open_array(s.icechunk("a").store, path=name, mode="r+")
+        if shrunk is None:
+            array[:] = 2
+        else:
+            array.resize(shrunk)
+    page = page_of(client, "/compare/dataset?from=main~1&to=main&path=a")
+    drawn = len(re.findall(r'<rect class="(?:written|erased)"', page))
+    undrawn = re.search(r"(\d+) chunks of later planes are not drawn", page)
+    assert (drawn, undrawn and undrawn[1]) == expected
+
+
+def test_a_damaged_chunk_is_named(fresh: tuple[Lake, TestClient]) -> None:
+    lake, client = fresh
+    with lake.session() as s:
+        zarr.create_array(s.create_icechunk("a").store, name="x", data=np.random.default_rng(1).random((40, 40)))
+    (chunk,) = (meta.key for meta in lake.repository.root.list("a/chunks/"))
+    path = Path(lake.url.removeprefix("file://")) / chunk
+    path.write_bytes(bytes(path.stat().st_size))
+    assert "the slice cannot be read" in page_of(client, "/dataset/a")
+    assert "the slice cannot be read" in page_of(client, "/picture/a?node=/x", 400)
+
+
+def test_numbers_of_a_thinned_slice_say_that_they_are_of_the_drawn_cells(fresh: tuple[Lake, TestClient]) -> None:
+    lake, client = fresh
+    with lake.session() as s:
+        zarr.create_array(s.create_icechunk("a").store, name="x", data=np.ones((600, 1000)))
+    assert 'greatest <span class="muted">of the cells drawn</span>' in page_of(client, "/dataset/a")
+
+
+def test_a_page_that_fails_says_so_and_the_log_says_why(
+    fresh: tuple[Lake, TestClient], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake, _ = fresh
+
+    def broken(visit: object) -> object:
+        raise KeyError("s3://key:hunter2@bucket")
+
+    monkeypatch.setitem(app._PAGES, "/sessions", broken)  # type: ignore[arg-type]
+    response = TestClient(create_app(lake, PageSettings()), base_url=BASE).get("/sessions")
+    assert response.status_code == 500
+    assert "this page failed by KeyError" in response.text
+    assert "default-src" in response.headers["content-security-policy"]
+    assert "in broken" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
+def test_pages_without_json_say_so(fresh: tuple[Lake, TestClient]) -> None:
+    _, client = fresh
+    assert client.get("/compare?format=json").json()["kind"] == "NoSuchPage"
+
+
+@pytest.mark.parametrize("query", ["select " + "(" * 150 + "1" + ")" * 150, "select date 'infinity' as x"])
+def test_deep_queries_and_endless_dates_are_answered(fresh: tuple[Lake, TestClient], query: str) -> None:
+    _, client = fresh
+    assert client.get("/sql", params={"q": query}).status_code in (200, 400)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_file_that_cannot_hold_a_type_says_so(fresh: tuple[Lake, TestClient], kind: str) -> None:
+    _, client = fresh
+    assert "cast it to text" in page_of(client, f"/sql/result.{kind}?q=select interval 1 month as x", 400)

@@ -184,6 +184,11 @@ def test_unknown_names_say_so(client: TestClient) -> None:
     text_of(client, "/dataset/tables/orders?tab=arrays", 400)
 
 
+def test_an_id_is_shortened_also_before_its_steps(client: TestClient, lake: Lake) -> None:
+    head = lake.list_branches()["main"]
+    assert f"<title>{head[:12]}~1 to" in client.get(f"/compare?from={head}~1&to=main").text
+
+
 def test_every_link_of_the_pages_leads_to_a_page(client: TestClient) -> None:
     waiting, seen = ["/"], {"/"}
     kinds: Counter[str] = Counter()

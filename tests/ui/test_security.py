@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from lake_core import Lake
 from lake_core.ui.app import create_app
 from lake_core.ui.guard import COOKIE
 from lake_core.ui.server import is_loopback, settings_for
-from lake_core.ui.settings import HIDDEN, PageSettings, without_secrets
+from lake_core.ui.settings import HIDDEN, PageSettings, is_secret_name, without_secrets
 from tests.ui.conftest import BASE
 from tests.ui.lakes import HOSTILE
 
@@ -56,9 +58,12 @@ def test_an_address_that_others_reach_needs_the_token(lake: Lake) -> None:
     assert visitor.get("/static/page.js").status_code == 401
     response = visitor.get(f"/data?at=dev&token={settings.token}", follow_redirects=False)
     assert (response.status_code, response.headers["location"]) == (303, "/data?at=dev")
+    address = visitor.get(f"/file/a%3Fb?token={settings.token}", follow_redirects=False)
+    assert address.headers["location"] == "/file/a%3Fb"
     cookie = response.headers["set-cookie"]
+    assert cookie.startswith(f"{COOKIE}_7117=")
     assert "HttpOnly" in cookie
-    assert "SameSite=strict" in cookie
+    assert "SameSite=lax" in cookie
     assert visitor.get("/data?at=dev").status_code == 200
     fresh = TestClient(create_app(lake, settings), base_url="http://192.0.2.7:7117")
     assert fresh.get("/", headers={"Authorization": f"Bearer {settings.token}"}).status_code == 200
@@ -185,6 +190,37 @@ def test_a_query_that_takes_too_much_memory_is_stopped(lake: Lake) -> None:
     assert "Out of Memory" in response.text
 
 
+def test_a_query_whose_time_is_over_before_it_begins_is_stopped(lake: Lake) -> None:
+    from lake_core.report.query import Limits, QueryTimeout, run_query
+
+    with pytest.raises(QueryTimeout):
+        run_query(lake.at("main"), "select count(*) from range(100000000) a, range(100000) b", 1, Limits(seconds=0))
+
+
+def test_a_result_of_too_many_bytes_is_refused(lake: Lake) -> None:
+    from lake_core.report.query import Limits
+
+    pages = TestClient(create_app(lake, PageSettings(query_limits=Limits(result_bytes=1_000_000))), base_url=BASE)
+    response = pages.get("/sql", params={"q": "select range(1000000) as x"})
+    assert response.status_code == 400
+    assert "the result takes more than 1,000,000 bytes" in response.text
+
+
+def test_few_queries_wait_so_that_other_pages_answer(lake: Lake) -> None:
+    from lake_core.report.query import Limits
+
+    settings = PageSettings(query_limits=Limits(seconds=0.7, memory="200MB", threads=1))
+    pages = TestClient(create_app(lake, settings), base_url=BASE)
+    query = {"q": "select count(*) from range(100000000) a, range(100000) b"}
+    answers: list[str] = []
+    visitors = [threading.Thread(target=lambda: answers.append(pages.get("/sql", params=query).text)) for _ in range(9)]
+    for visitor in visitors:
+        visitor.start()
+    for visitor in visitors:
+        visitor.join()
+    assert sum("other queries are running" in answer for answer in answers) >= 3
+
+
 def test_only_the_first_rows_of_a_result_are_read(lake: Lake) -> None:
     pages = TestClient(create_app(lake, PageSettings(query_rows=10)), base_url=BASE)
     page = pages.get("/sql", params={"q": "select * from range(1000)"}).text
@@ -199,10 +235,43 @@ def test_only_the_first_rows_of_a_result_are_read(lake: Lake) -> None:
         ("https://a.example/x?X-Amz-Signature=abc", f"https://a.example/x?X-Amz-Signature={HIDDEN}"),
         ("https://a.example/x?page=2", "https://a.example/x?page=2"),
         ("mail ann@example.org", "mail ann@example.org"),
+        ("s3://AKIA:se/cret+x@bucket/lake", f"s3://{HIDDEN}@bucket/lake"),
+        ("s3://u:p@ss@bucket/x", f"s3://{HIDDEN}@bucket/x"),
+        ("https://a.example:8080/x@y", "https://a.example:8080/x@y"),
+        ("https://a.example/?api_key=abc", f"https://a.example/?api_key={HIDDEN}"),
+        ("abfss://lakes@account.dfs.core.windows.net/lake", "abfss://lakes@account.dfs.core.windows.net/lake"),
     ],
 )
 def test_secrets_of_urls_are_hidden(text: str, shown: str) -> None:
     assert without_secrets(text) == shown
+
+
+@pytest.mark.parametrize("text", ["a." * 130_000 + "://x", "a://" * 65_000, "a://b:c/" * 30_000 + "@"])
+def test_long_texts_are_searched_for_secrets_at_once(text: str) -> None:
+    started = time.process_time()
+    without_secrets(text)
+    assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "private_key",
+        "passphrase",
+        "pwd",
+        "authorization",
+        "fs.azure.sas.fixed.token.acc",
+        "connection_string",
+        "sas_key",
+    ],
+)
+def test_properties_of_these_names_are_secrets(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize("name", ["sassy", "keys", "author", "delta.minReaderVersion"])
+def test_properties_of_other_names_are_shown(name: str) -> None:
+    assert not is_secret_name(name)
 
 
 def test_no_page_shows_a_secret_of_metadata(own_lake: Lake) -> None:

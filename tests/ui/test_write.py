@@ -11,8 +11,10 @@ from starlette.testclient import TestClient
 
 from lake_core import Lake
 from lake_core.testing.manual_clock import ManualClock
+from lake_core.ui import actions
 from lake_core.ui.app import create_app
 from lake_core.ui.settings import PageSettings
+from lake_core.ui.visit import Visit
 from tests.ui.conftest import BASE
 
 
@@ -97,6 +99,7 @@ def test_a_form_is_refused_if_what_it_showed_has_moved(writer: TestClient, own_l
         ({"Origin": "null"}, {}),
         ({"Origin": BASE, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, {}),
         ({"Origin": BASE}, {"form_token": "wrong"}),
+        ({"Origin": BASE}, {"form_token": "ü"}),
         ({"Origin": BASE}, {"form_token": ""}),
     ],
 )
@@ -137,6 +140,58 @@ def test_looking_changes_nothing_in_the_store(client: TestClient, lake: Lake) ->
                     "/upkeep?check=verify", "/compare?from=main&to=run-of-today", "/history?ref=*"):  # fmt: skip
         assert client.get(address).status_code == 200
     assert keys() == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "query", "branch"),
+    [
+        ("merge", "ref=dev", "dev"),
+        ("merge", "ref=dev", "main"),
+        ("revert", "commit=main~1", "main"),
+    ],
+)
+def test_what_is_published_after_the_check_is_neither_merged_nor_reverted_on(
+    writer: TestClient, own_lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str, query: str, branch: str
+) -> None:
+    fields = form_of(writer, f"/act/{kind}?{query}")
+    plan, run = actions._ACTIONS[kind]
+
+    def run_after_another(visit: Visit) -> str:
+        with own_lake.session(branch, message="unseen") as s:
+            s.put("unseen", b"1")
+        return run(visit)
+
+    monkeypatch.setattr(actions, "_ACTIONS", {**actions._ACTIONS, kind: (plan, run_after_another)})
+    head = own_lake.list_branches()["main"]
+    response = writer.post(f"/act/{kind}", data=fields, follow_redirects=False)
+    if branch == "dev":
+        assert own_lake.log(limit=1)[0].metadata["merge"] == fields["seen"].split()[1]
+    else:
+        assert response.status_code == 403
+        assert own_lake.log(limit=1)[0].parents == (head,)
+
+
+@pytest.mark.parametrize("kind", ["publish", "abandon"])
+def test_what_is_written_after_the_check_is_neither_published_nor_discarded(
+    writer: TestClient, own_lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    fields = form_of(writer, f"/act/{kind}?session=backfill-2025")
+    plan, run = actions._ACTIONS[kind]
+
+    def run_after_another(visit: Visit) -> str:
+        with own_lake.get_session("backfill-2025").join(task="late") as late:
+            late.put("unseen", b"1")
+        return run(visit)
+
+    monkeypatch.setattr(actions, "_ACTIONS", {**actions._ACTIONS, kind: (plan, run_after_another)})
+    assert writer.post(f"/act/{kind}", data=fields).status_code == 403
+    assert own_lake.get_session("backfill-2025").get("unseen") == b"1"
+
+
+def test_a_merge_lists_what_changes_on_the_branch_apart_from_what_the_ref_changed(writer: TestClient) -> None:
+    page = writer.get("/act/merge?ref=conflicting&strategy=ours").text
+    assert "0 datasets and 0 files of main change" in page
+    assert "What conflicting changed since" in page
 
 
 def test_a_session_whose_time_is_over_says_so_and_cannot_be_published(own_lake: Lake) -> None:

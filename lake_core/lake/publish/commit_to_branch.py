@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lake_core.lake.errors import Conflict, Diverged, PublishTimeout
+from lake_core.lake.errors import Conflict, Diverged, PublishTimeout, UnexpectedHead
 from lake_core.lake.publish.adoption import Adoption
 from lake_core.lake.publish.branch_update import MOST_TRIES, BranchUpdate, CommitFirst, RefsMoved, Source
 from lake_core.lake.publish.checkout import has_moved, try_check_out
@@ -27,21 +27,22 @@ if TYPE_CHECKING:
     from lake_core.lake.repository import Repository
 
 
-def commit_to_branch(repository: Repository, source: Source) -> Published:
+def commit_to_branch(repository: Repository, source: Source, expected_head: str | None = None) -> Published:
     """Commit the update of a source to its branch, and check main's logs out.
 
-    Raises Conflict, ProtectedBranch, Diverged, Collected, PublishTimeout, and what else the source raises.
+    Raises UnexpectedHead if the branch is not at `expected_head`, Conflict, ProtectedBranch, Diverged, Collected,
+    PublishTimeout, and what else the source raises.
     """
     root, branch, undisturbed = repository.root, source.branch, repository.undisturbed
     with repository.recent_content:
         if branch in undisturbed:
             is_taken, refs = root.gather(partial(is_leased, root, branch), repository.refs)
-            if not is_taken and (published := _try(repository, source, refs)) is not None:
+            if not is_taken and (published := _try(repository, source, refs, expected_head)) is not None:
                 return published
             undisturbed.discard(branch)
         with lease(root, branch, repository.lease_config) as waited:
             for tries in range(MOST_TRIES):
-                published = _try(repository, source, repository.refs())
+                published = _try(repository, source, repository.refs(), expected_head)
                 if published is not None:
                     if not tries and not waited:
                         undisturbed.add(branch)
@@ -52,8 +53,11 @@ def commit_to_branch(repository: Repository, source: Source) -> Published:
     )
 
 
-def _try(repository: Repository, source: Source, refs: RefsState) -> Published | None:
+def _try(repository: Repository, source: Source, refs: RefsState, expected_head: str | None) -> Published | None:
     """Try once to commit an update that is prepared by these refs. Return None if it must be prepared again."""
+    # The update itself requires the head that it is prepared by, so this holds for what is written.
+    if expected_head is not None and (head := refs.branch(source.branch)) != expected_head:
+        raise UnexpectedHead(f"the branch {source.branch!r} is at {head[:12]}, not at {expected_head[:12]}: look again")
     try:
         update = source.prepare(refs)
         return update if isinstance(update, Published) else _commit(repository, update)

@@ -349,11 +349,15 @@ def merge(
     strategy: MergeStrategy | None,
     *,
     squash: bool = False,
+    expected_head: str | None = None,
 ) -> Published:
-    """Apply to a branch the changes of a commit that it does not have. Raises NothingToApply, Conflict."""
+    """Apply to a branch the changes of a commit that it does not have.
+
+    Raises NothingToApply, Conflict, UnexpectedHead.
+    """
     source = Merge(repository, incoming, name, into, message, _side(strategy), squash)
     source.divergence(repository.refs())  # without anything to merge, nothing is written
-    return commit_to_branch(repository, source)
+    return commit_to_branch(repository, source, expected_head)
 
 
 def preview_merge(
@@ -388,10 +392,20 @@ def preview_merge(
     )
 
 
-def revert(repository: Repository, commit: Commit, branch: str, parent: int, message: str | None) -> Published:
-    """Undo the changes of a commit since its `parent`-th parent, in a new commit. Raises NothingToApply, Conflict."""
+def revert(
+    repository: Repository,
+    commit: Commit,
+    branch: str,
+    parent: int,
+    message: str | None,
+    expected_head: str | None = None,
+) -> Published:
+    """Undo the changes of a commit since its `parent`-th parent, in a new commit.
+
+    Raises NothingToApply, Conflict, UnexpectedHead.
+    """
     _check_parent(commit, parent, "there is nothing before it")
-    return commit_to_branch(repository, Revert(repository, commit, branch, parent, message))
+    return commit_to_branch(repository, Revert(repository, commit, branch, parent, message), expected_head)
 
 
 def cherry_pick(repository: Repository, commit: Commit, onto: str, parent: int, message: str | None) -> Published:

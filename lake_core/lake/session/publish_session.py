@@ -15,7 +15,7 @@ from lake_core.lake.refs.commit_record import REVERT_FIELD, UNDOES_FIELD
 from lake_core.lake.refs.history import log
 from lake_core.lake.refs.session_record import FAILED, OPEN, PUBLISHED, SessionRecord
 from lake_core.lake.session.earlier_publish import published_earlier, remedy
-from lake_core.lake.session.session_state import check_epoch, closed, expire_if_due, fail
+from lake_core.lake.session.session_state import check_epoch, check_tree, closed, expire_if_due, fail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,13 @@ _RETENTION = "retention:"
 """The prefix of the metadata keys that name the datasets whose retention the session ends."""
 
 
-def publish_session(repository: Repository, id: str, epoch: int | None, ended: Ended | None = None) -> Published:
+def publish_session(
+    repository: Repository,
+    id: str,
+    epoch: int | None,
+    ended: Ended | None = None,
+    expected_tree: str | None = None,
+) -> Published:
     """Publish a session. A repeated call returns the same result.
 
     Args:
@@ -37,11 +43,13 @@ def publish_session(repository: Repository, id: str, epoch: int | None, ended: E
         id: The session.
         epoch: The epoch of the caller's handle; None for any.
         ended: The tasks that ended well; None to publish all that is there.
+        expected_tree: The tree that the session must have; None for any.
 
     Raises:
         UnfinishedTasks: There are writes of other tasks.
         Conflict: The changes conflict with later publishes. The session is marked failed.
         SessionClosed: The session was abandoned, or has expired.
+        UnexpectedHead: The session has another tree.
         StaleEpoch: Another process has resumed the session.
     """
     refs = repository.refs()
@@ -50,7 +58,7 @@ def publish_session(repository: Repository, id: str, epoch: int | None, ended: E
         return _published(repository, repository.refs(refresh=False), record)
     _check_publishable(record, epoch)
     try:
-        return commit_to_branch(repository, _SharedSource(repository, id, record.branch, epoch, ended))
+        return commit_to_branch(repository, _SharedSource(repository, id, record.branch, epoch, ended, expected_tree))
     except Conflict as error:
         fail(repository, id, error.explanation, conflicts=True)
         raise error.replace(session=id) from error.__cause__
@@ -66,6 +74,7 @@ class _SharedSource:
     epoch: int | None
     ended: Ended | None = None
     """The tasks that ended well; None to publish all that is there."""
+    expected_tree: str | None = None
     compares_checkout: bool = False
 
     def prepare(self, refs: RefsState) -> BranchUpdate | Published:
@@ -74,6 +83,7 @@ class _SharedSource:
         if record.is_published:
             return _published(repository, repository.refs(refresh=False), record)
         _check_publishable(record, self.epoch)
+        check_tree(record, self.expected_tree)
         if self.ended is not None:
             self.ended.check(record.id, refs.batches(record))
         retention = {

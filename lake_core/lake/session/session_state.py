@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lake_core.journal import Action, State, Update
-from lake_core.lake.errors import SessionClosed, StaleEpoch
+from lake_core.lake.errors import SessionClosed, StaleEpoch, UnexpectedHead
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN, PUBLISHED, SessionRecord
 
@@ -62,6 +62,12 @@ def open_record(repository: Repository, refs: RefsState, id: str, epoch: int | N
         raise closed(record)
     check_epoch(record, epoch)
     return record
+
+
+def check_tree(record: SessionRecord, expected_tree: str | None) -> None:
+    """Check that a session has the expected tree. Raises UnexpectedHead."""
+    if expected_tree is not None and record.tree != expected_tree:
+        raise UnexpectedHead(f"session {record.id!r} has been written to in the meantime: look again")
 
 
 def check_epoch(record: SessionRecord, epoch: int | None) -> None:

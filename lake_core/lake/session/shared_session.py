@@ -22,6 +22,7 @@ from lake_core.lake.session.generations import generation_id, generations
 from lake_core.lake.session.session_state import (
     DEFAULT_EXPIRY,
     KEEP_FAILED,
+    check_tree,
     closed,
     expire_if_due,
     fail,
@@ -226,6 +227,7 @@ class SharedSession(StateStore):
         tasks: Collection[str] | None = None,
         others: Literal["refuse", "leave out"] = "refuse",
         without_end: bool = False,
+        expected_tree: str | None = None,
     ) -> Published:
         """Publish the session. A repeated call returns the same result.
 
@@ -235,8 +237,10 @@ class SharedSession(StateStore):
                 publish, or discard them.
             without_end: Publish also those of the tasks whose writer did not end its block, because the caller knows
                 that they wrote all.
+            expected_tree: The tree that the session must have, as its record names it. None for any.
 
         Raises:
+            UnexpectedHead: The session has another tree. Look at it again.
             UnfinishedTasks: There are such writes, and they are not to be left out.
             Conflict: The changes conflict with later publishes. The session fails, stays readable, and can be forked.
             SessionClosed: The session was abandoned, or has expired.
@@ -249,7 +253,7 @@ class SharedSession(StateStore):
         from lake_core.lake.session.publish_session import publish_session
 
         if tasks is None:
-            return publish_session(self._repository, self.id, self.epoch)
+            return publish_session(self._repository, self.id, self.epoch, expected_tree=expected_tree)
 
         from lake_core.lake.session.tasks import Ended, publish_tasks
 
@@ -258,7 +262,7 @@ class SharedSession(StateStore):
             self._repository,
             self.id,
             self.epoch,
-            lambda: publish_session(self._repository, self.id, self.epoch, ended),
+            lambda: publish_session(self._repository, self.id, self.epoch, ended, expected_tree),
             leaves_out=others == "leave out",
         )
 
@@ -269,10 +273,14 @@ class SharedSession(StateStore):
         """
         fail(self._repository, self.id, reason, keep, self.epoch)
 
-    def abandon(self) -> None:
+    def abandon(self, *, expected_tree: str | None = None) -> None:
         """End the session and discard its changes.
 
+        Args:
+            expected_tree: The tree that the session must have, as its record names it. None for any.
+
         Raises:
+            UnexpectedHead: The session has another tree. Look at it again.
             SessionClosed: The session is published. Revert its commit instead.
         """
 
@@ -282,6 +290,7 @@ class SharedSession(StateStore):
                 return ()
             if record.is_published:
                 raise closed(record)
+            check_tree(record, expected_tree)
             return [Update(record.key, replace(record, state=ABANDONED).to_json())]
 
         self._repository.journal.append(plan)

@@ -1,0 +1,41 @@
+"""Rows of an Arrow table as Python values to show, also where Python has no type for a value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lake_core.variant_values import InvalidVariant, decoded, is_variant, json_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class ShownText(str):
+    """A value as text, because Python has no type for it: a variant as JSON, or a date after the year 9999."""
+
+    __slots__ = ()
+
+
+def python_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Return rows as dictionaries of Python values, and of `ShownText` where there are none."""
+    columns = [_values(column) for column in table.columns]
+    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _values(column: pa.ChunkedArray) -> Sequence[Any]:
+    if is_variant(column.type):
+        return [None if each is None else _variant(each) for each in column.to_pylist()]
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        return [None if each is None else ShownText(each) for each in column.cast(pa.string()).to_pylist()]
+    return values
+
+
+def _variant(value: dict[str, bytes]) -> ShownText:
+    try:
+        return ShownText(json_text(decoded(value["metadata"], value["value"])))
+    except InvalidVariant as error:
+        return ShownText(f"not a variant: {error}")
