@@ -17,6 +17,7 @@ from lake_core.arrow_scalar import scalar
 from lake_core.delta.action import SetTransaction
 from lake_core.delta.commit_file import read_commit_info
 from lake_core.delta.log_segment import commit_key
+from lake_core.delta.row_counts import deletions
 from lake_core.delta.version_checksum import VersionChecksum, checksum_key, read_checksum
 from lake_core.errors import AlreadyExists
 
@@ -62,11 +63,8 @@ class _Totals(NamedTuple):
 
 
 def _totals(files: pa.Table) -> _Totals:
-    if not len(files):
-        return _Totals(0, 0, 0, 0)  # without any chunks, PyArrow imports pandas to make an array of none
-    rows = pc.struct_field(files["deletionVector"].combine_chunks(), ["cardinality"])
-    size, deleted = (int(pc.sum(values).as_py() or 0) for values in (files["size"], rows))
-    return _Totals(len(files), size, deleted, len(rows) - rows.null_count)
+    vectors, deleted = deletions(files)
+    return _Totals(len(files), int(pc.sum(files["size"]).as_py() or 0), deleted, vectors)
 
 
 def _counted(snapshot: Snapshot) -> VersionChecksum:

@@ -144,17 +144,12 @@ def to_cluster(files: pa.Table, curve: Curve, holey: npt.NDArray[np.bool_], *, f
     They are those that were not sorted yet, those with many deleted rows (`holey`), and those of cubes that can still
     grow. Files that are sorted by other columns stay, except with `full`, by which all files are sorted.
     """
-    if full:
+    if full or not len(files):
         return np.arange(len(files))
     is_sorted = booleans(pc.fill_null(pc.equal(files["clusteringProvider"], scalar(PROVIDER)), scalar(False)))
     tags = files["tags"].combine_chunks()
-    by, cube = (
-        pc.fill_null(pc.map_lookup(tags, scalar(key), "first") if len(tags) else pa.array([], pa.string()), "")
-        for key in (CUBE_COLUMNS, CUBE)
-    )
+    by, cube = (pc.fill_null(pc.map_lookup(tags, scalar(key), "first"), "") for key in (CUBE_COLUMNS, CUBE))
     alike = is_sorted & booleans(pc.equal(by, scalar(_listed(curve))))
-    if not len(files):
-        return np.arange(0)
     code = numbers(cube.dictionary_encode().indices)
     size = np.bincount(code[alike], weights=numbers(files["size"])[alike], minlength=int(code.max()) + 1)
     growing = alike & (size[code] < CUBE_BYTES)

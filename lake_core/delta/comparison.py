@@ -12,7 +12,7 @@ from lake_core.arrow_scalar import scalar
 from lake_core.dataset import ColumnChange, DatasetComparison
 from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.commit_range import CommitRange
-from lake_core.delta.difference import difference
+from lake_core.delta.difference import file_changes
 from lake_core.delta.numpy_arrays import empty_table
 from lake_core.delta.row_counts import RowChange, row_change, row_count
 from lake_core.delta.scan import Scan, open_data_files
@@ -32,13 +32,7 @@ def compare(before: Snapshot | None, after: Snapshot | None, *, sample: int, mos
     If files were rewritten, their rows are compared if they are at most `most_rows`; otherwise the numbers are those of
     the commits' metrics. The result shows up to `sample` of the rows that were added and removed.
     """
-    nothing = empty_table(pa.schema(list(ADD_FIELDS)))
-    if before is not None and after is not None:
-        changed = difference(before, after)
-        adds, removes = changed.adds, changed.removes
-    else:
-        adds = nothing if after is None else after.files(_ADD)
-        removes = nothing if before is None else before.files(_ADD)
+    adds, removes = file_changes(before, after)
     added, removed = row_count(adds), row_count(removes)
     rows: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]] = ((), ())
     change = RowChange(added, removed)

@@ -117,6 +117,18 @@ def difference(before: Snapshot, after: Snapshot) -> SnapshotDifference:
     )
 
 
+def file_changes(before: Snapshot | None, after: Snapshot | None) -> tuple[pa.Table, pa.Table]:
+    """Return the add actions of files that only the later snapshot has, and those of files that only the earlier has.
+
+    None stands for a table that does not exist.
+    """
+    if before is not None and after is not None:
+        change = difference(before, after)
+        return change.adds, change.removes
+    adds, removes = (_nothing() if each is None else each.files(_ADD) for each in (after, before))
+    return adds, removes
+
+
 def _nothing() -> pa.Table:
     return empty_table(pa.schema(list(ADD_FIELDS)))
 

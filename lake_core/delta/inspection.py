@@ -20,7 +20,7 @@ from lake_core.delta.health import snapshot_health
 from lake_core.delta.history import history
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.row_changes import row_changes
-from lake_core.delta.row_counts import row_counts, version_rows
+from lake_core.delta.row_counts import deletions, row_count, row_counts, version_rows
 from lake_core.delta.row_rules import constraints
 from lake_core.delta.scan import open_data_files, plan_read, stream_rows
 from lake_core.delta.schema import ARROW_METADATA_KEY
@@ -113,11 +113,9 @@ class DeltaInspection(Inspection[ObjectStore]):
             health.uncheckpointed_commits,
             advice="write a checkpoint" if health.uncheckpointed_commits > 100 else "",
         )
-        vectors = self.snapshot.files(["path", "deletionVector"])["deletionVector"]
-        marked = len(vectors) - vectors.null_count
-        deleted = pc.sum(pc.struct_field(vectors, "cardinality")).as_py() if marked else 0
-        yield Fact("files with deletion vectors", marked)
-        yield Fact("rows that these delete", int(deleted or 0))
+        vectors, deleted = deletions(self.snapshot.files(["path", "deletionVector"]))
+        yield Fact("files with deletion vectors", vectors)
+        yield Fact("rows that these delete", deleted)
         protocol = self.snapshot.protocol
         yield Fact("reader and writer version", f"{protocol.min_reader_version}, {protocol.min_writer_version}")
 
@@ -192,12 +190,8 @@ class DeltaInspection(Inspection[ObjectStore]):
         bodies = zip(numbers, snapshot.store.get_many([commit_key(number) for number in numbers]), strict=True)
         run = parse_run(sorted(bodies), (), None)
         files = snapshot.files(["path", "size", "stats", "deletionVector"])
-        counts = row_counts(files)
-        size = [
-            None if counts.null_count else int(pc.sum(counts).as_py() or 0),
-            int(pc.sum(files["size"]).as_py() or 0),
-            len(files),
-        ]
+        size: int | None = _bytes_of(files)
+        rows, count_of_files = row_count(files), len(files)
         versions = []
         for commit in commits:
             number = commit["version"]
@@ -208,23 +202,20 @@ class DeltaInspection(Inspection[ObjectStore]):
                     number,
                     instant_of(commit["timestamp"]),
                     str(commit.get("operation") or ""),
-                    rows=size[0],
-                    bytes=size[1],
-                    files=size[2],
+                    rows=rows,
+                    bytes=size,
+                    files=count_of_files,
                     rows_added=None if change is None else change.added,
                     rows_removed=None if change is None else change.removed,
                 )
             )
-            is_known = change is not None and change.added is not None and change.removed is not None
-            size = [
-                size[0] - change.added + change.removed  # type: ignore[operator]
-                if size[0] is not None and is_known and change is not None
-                else None,
-                None
-                if size[1] is None or removes["size"].null_count
-                else size[1] - int(pc.sum(adds["size"]).as_py() or 0) + int(pc.sum(removes["size"]).as_py() or 0),
-                None if size[2] is None else size[2] - len(adds) + len(removes),
-            ]
+            # The table before the commit, with which the older one left it.
+            if rows is None or change is None or change.added is None or change.removed is None:
+                rows = None
+            else:
+                rows += change.removed - change.added
+            size = None if size is None or removes["size"].null_count else size + _bytes_of(removes) - _bytes_of(adds)
+            count_of_files += len(removes) - len(adds)
         return versions
 
     def partitions(self) -> Sequence[PartitionInfo]:
@@ -267,6 +258,10 @@ class DeltaInspection(Inspection[ObjectStore]):
         """Return the rows that differ from an earlier snapshot."""
         old = before.snapshot if isinstance(before, DeltaInspection) else None
         return row_changes(old, self.snapshot, key, most_rows)
+
+
+def _bytes_of(files: pa.Table) -> int:
+    return int(pc.sum(files["size"]).as_py() or 0)
 
 
 def _files_from(counts: pa.Array, offset: int) -> tuple[int, Sequence[int]]:

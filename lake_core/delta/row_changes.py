@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.delta.action_fields import ADD_FIELDS
-from lake_core.delta.difference import difference
+from lake_core.delta.difference import file_changes
 from lake_core.delta.net_feed import groupable, uncancelled
 from lake_core.delta.numpy_arrays import empty_table, integers, mask
 from lake_core.delta.row_conflict import VectorChanges
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     from lake_core.delta.snapshot import Snapshot
 
-_ADD = [name for name, _ in ADD_FIELDS]
 _MOST_BYTES = 256 << 20
 """The most bytes of data files that are read: their rows are held in memory."""
 _NUMBER, _ADDED = "\x00number", "\x00added"
@@ -49,13 +47,7 @@ def row_changes(before: Snapshot | None, after: Snapshot | None, key: Sequence[s
     newest = after or before
     assert newest is not None
     schema = _joint_schema(before, after)
-    nothing = empty_table(pa.schema(list(ADD_FIELDS)))
-    if before is not None and after is not None:
-        net = difference(before, after)
-        adds, removes = net.adds, net.removes
-    else:
-        adds = nothing if after is None else after.files(_ADD)
-        removes = nothing if before is None else before.files(_ADD)
+    adds, removes = file_changes(before, after)
     vectors = VectorChanges.of(removes, adds)
     whole = vectors.without(adds), vectors.without(removes)
     size = sum(int(pc.sum(files["size"]).as_py() or 0) for files in whole)

@@ -36,6 +36,14 @@ def row_count(files: pa.Table) -> int | None:
     return None if counts.null_count else int(pc.sum(counts).as_py() or 0)
 
 
+def deletions(files: pa.Table) -> tuple[int, int]:
+    """Return how many file actions have a deletion vector, and how many rows these delete."""
+    if not len(files):
+        return 0, 0  # without any chunks, PyArrow imports pandas
+    rows = pc.struct_field(files["deletionVector"].combine_chunks(), ["cardinality"])
+    return len(rows) - rows.null_count, int(pc.sum(rows).as_py() or 0)
+
+
 def row_counts(files: pa.Table) -> pa.Array:
     """Count each add action's rows, without those that its deletion vector deletes. Null if unknown."""
     counts = num_records(files["stats"])

@@ -16,6 +16,7 @@ from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransa
 from lake_core.delta.errors import MalformedAction, MalformedMetadata, MalformedProtocol
 from lake_core.delta.features import supported_features
 from lake_core.delta.log_segment import LOG_FOLDER
+from lake_core.delta.row_counts import deletions
 from lake_core.errors import NotFound
 from lake_core.json_numbers import loads
 
@@ -131,10 +132,9 @@ def _differences(checksum: VersionChecksum, snapshot: Snapshot) -> Iterator[str]
     size = pc.sum(files["size"]).as_py() or 0
     if checksum.size_bytes not in (None, size):
         yield f"the checksum counts {checksum.size_bytes} bytes of data, the log {size}"
-    rows = pc.struct_field(files["deletionVector"].combine_chunks(), ["cardinality"])
-    if checksum.vectors not in (None, len(rows) - rows.null_count):
-        yield f"the checksum counts {checksum.vectors} deletion vectors, the log {len(rows) - rows.null_count}"
-    deleted = pc.sum(rows).as_py() or 0
+    vectors, deleted = deletions(files)
+    if checksum.vectors not in (None, vectors):
+        yield f"the checksum counts {checksum.vectors} deletion vectors, the log {vectors}"
     if checksum.deleted_rows not in (None, deleted):
         yield f"the checksum counts {checksum.deleted_rows} deleted rows, the log {deleted}"
     if checksum.protocol not in (None, snapshot.protocol):

@@ -71,7 +71,6 @@ def upgrade_icechunk_repository(repo: Repository, *, dry_run: bool, delete_unuse
     if repo.spec_version != 1:
         raise UnsupportedSpecVersion(f"the repository at {store.url()} follows version 2 already: go on using it")
     upgrade = _Upgrade(repo.assets, store, microseconds(repo.now()))
-    _, tag = LayoutV1(store).read_config()
     info = upgrade.state()
     if dry_run:
         return repo
@@ -82,7 +81,7 @@ def upgrade_icechunk_repository(repo: Repository, *, dry_run: bool, delete_unuse
     upgrade.seal(info)
     if delete_unused_v1_files:
         store.delete([*(meta.key for meta in store.list("refs/")), CONFIG_KEY])
-    return repo.upgraded(tag, None if info.config is None else info.config.hex())
+    return repo.upgraded(upgrade.config_tag, None if info.config is None else info.config.hex())
 
 
 def upgraded_state(assets: AssetManager, store: ObjectStore, now: int) -> RepoInfo:
@@ -96,6 +95,8 @@ class _Upgrade:
     store: ObjectStore
     now: int
     """Microseconds since the epoch."""
+    config_tag: str | None = None
+    """The tag of the configuration of version 1, once the state was read."""
     _layout: LayoutV1 = field(init=False)
 
     def __post_init__(self) -> None:
@@ -104,7 +105,7 @@ class _Upgrade:
     def state(self) -> RepoInfo:
         """Return the state of the repository as version 2 stores it."""
         tips = self._layout.list_refs()
-        config, _ = self._layout.read_config()
+        config, self.config_tag = self._layout.read_config()
         snapshots = self._listed([tip.snapshot_id for tip in tips])
         deleted = self._deleted_tags()
         updates = sorted(self._updates(tips, snapshots, deleted), key=lambda update: update.time)

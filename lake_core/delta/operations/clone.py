@@ -72,7 +72,7 @@ def clone(source: Snapshot, target: ObjectStore, now: int, *, shallow: bool) -> 
         },
         restored=files,
         markers=[] if shallow else [SetTransaction.from_json(row) for row in source.transactions().to_pylist()],
-        protocol=_without_lake(source.protocol),
+        protocol=without_lake(source.protocol),
         metadata=replace(
             source.metadata,
             id=str(runtime.uuid4()),
@@ -106,7 +106,7 @@ def _copy(keys: Sequence[str], source: ObjectStore, target: ObjectStore) -> None
             pass
 
 
-def _without_lake(protocol: Protocol) -> Protocol:
+def without_lake(protocol: Protocol) -> Protocol:
     """Return a protocol without the feature of a lake's own tables: a clone is in no lake."""
     if protocol.writer_features is None:
         return protocol
