@@ -16,7 +16,7 @@ from lake_core.readable import count_of
 from lake_core.ui.commit import changes_of
 from lake_core.ui.errors import InvalidRequest, NoSuchPage, ReadOnlyPages, RefusedRequest
 from lake_core.ui.home import state_of
-from lake_core.ui.merge import STRATEGIES, preview_of
+from lake_core.ui.merge import STRATEGIES, preview_of, strategy_of
 from lake_core.ui.page import Page, url
 
 if TYPE_CHECKING:
@@ -168,8 +168,7 @@ def _abandon(visit: Visit) -> str:
 def _merge_plan(visit: Visit) -> Plan:
     ref, into, strategy = _needed(visit, "ref"), _value(visit, "into", "main"), _value(visit, "strategy")
     squash = _value(visit, "squash")
-    if strategy not in STRATEGIES:
-        raise InvalidRequest("strategy must be theirs or ours")
+    strategy_of(strategy)
     target, incoming = visit.revision(into), visit.revision(ref)
     will, problem, details, differs = [], "", None, ""
     try:
@@ -216,7 +215,7 @@ def _merge(visit: Visit) -> str:
         incoming,
         into=into,
         message=_value(visit, "message") or f"Merge {ref} into {into}",
-        strategy=_value(visit, "strategy") or None,  # type: ignore[arg-type]
+        strategy=strategy_of(_value(visit, "strategy")),
         squash=bool(_value(visit, "squash")),
         expected_head=target,
     )

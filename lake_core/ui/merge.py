@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lake_core.lake.publish.merge import MergePreview
+    from lake_core.lake.publish.tree_update import MergeStrategy
     from lake_core.ui.visit import Visit
 
 STRATEGIES: Mapping[str, str] = {
@@ -23,12 +24,21 @@ STRATEGIES: Mapping[str, str] = {
 }
 
 
+_MERGES: Mapping[str, MergeStrategy | None] = {"": None, "theirs": "theirs", "ours": "ours"}
+
+
+def strategy_of(text: str) -> MergeStrategy | None:
+    """Return the strategy that a page names; None for none. Raises InvalidRequest."""
+    if text not in _MERGES:
+        raise InvalidRequest("strategy must be theirs or ours")
+    return _MERGES[text]
+
+
 def merge_page(visit: Visit) -> Page:
     """Show what the merge of a ref into a branch would do now. Nothing is written."""
     ref, into = visit.get("ref"), visit.get("into") or "main"
     strategy = visit.get("strategy")
-    if strategy not in STRATEGIES:
-        raise InvalidRequest("strategy must be theirs or ours")
+    strategy_of(strategy)
     if not ref:
         raise InvalidRequest("name the branch to merge by ref=")
     preview, conflict, nothing = None, None, ""
@@ -71,4 +81,4 @@ def merge_page(visit: Visit) -> Page:
 
 def preview_of(visit: Visit, ref: str, into: str, strategy: str) -> MergePreview:
     """Return what the merge would do. Raises Conflict, NothingToApply."""
-    return visit.lake.preview_merge(ref, into=into, strategy=strategy or None)  # type: ignore[arg-type]
+    return visit.lake.preview_merge(ref, into=into, strategy=strategy_of(strategy))
