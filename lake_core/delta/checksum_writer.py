@@ -1,7 +1,7 @@
 """Writing version checksums (`N.crc`) after commits. Protocol section: Version Checksum File.
 
 The totals of a version follow from those of the version before and the files that its commit added and removed. Where
-these are unknown, they are counted anew: at each checkpoint, and in tables with few files.
+these are not at hand, tables with few files are counted anew, as all are at each checkpoint.
 """
 
 from __future__ import annotations
@@ -39,13 +39,16 @@ def write_checksum(
 
     Args:
         snapshot: The table at the version, as its commit left it.
-        before: The checksum of the version before. Without it, it is read where it is needed.
+        before: The checksum of the version before, if it is known. Else it is read where the table has many files.
         adds_are_new: Whether the commit adds no file that the table has and that the commit does not remove.
         count: Whether to count the files whatever their number.
     """
-    checksum = _followed(snapshot, before) if adds_are_new and not count else None
+    can_follow = adds_are_new and not count
+    checksum = _followed(snapshot, before) if can_follow else None
     if checksum is None and (count or snapshot.count_actions() <= FEW_ACTIONS):
-        checksum = _counted(snapshot)
+        checksum = _counted(snapshot)  # sooner than to wait for the checksum of the version before
+    elif checksum is None and can_follow:
+        checksum = _followed(snapshot, read_checksum(snapshot.store, snapshot.version - 1))
     if checksum is None:
         return None
     body = json.dumps(checksum.to_json(), separators=(",", ":"), ensure_ascii=False).encode()
@@ -75,9 +78,7 @@ def _counted(snapshot: Snapshot) -> VersionChecksum:
 
 def _followed(snapshot: Snapshot, before: VersionChecksum | None) -> VersionChecksum | None:
     """Return the checksum after a commit from the one before. None if that one, or what the commit did, is unknown."""
-    if before is None or before.version != snapshot.version - 1:
-        before = read_checksum(snapshot.store, snapshot.version - 1)
-    if before is None or not snapshot.runs:
+    if before is None or before.version != snapshot.version - 1 or not snapshot.runs:
         return None
     run = snapshot.runs[-1]
     adds, removes, transactions = (
