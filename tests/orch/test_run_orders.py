@@ -438,7 +438,10 @@ def test_what_is_published_is_what_counts(seed: int) -> None:
     live(seed, 40)
 
 
-@pytest.mark.parametrize("part", range(20))
+_MORE_PARTS = [pytest.param(part, marks=pytest.mark.exhaustive) for part in range(8, 20)]
+
+
+@pytest.mark.parametrize("part", [*range(8), *_MORE_PARTS])
 def test_thousands_of_short_orders(part: int) -> None:
     for seed in range(10_000 + 100 * part, 10_000 + 100 * (part + 1)):
         live(seed, 8)
