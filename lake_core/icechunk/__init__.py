@@ -58,6 +58,7 @@ from lake_core.icechunk.store import IcechunkStore
 from lake_core.icechunk.update import Update, UpdateType
 from lake_core.icechunk.upgrade import upgrade_icechunk_repository
 from lake_core.icechunk.virtual import VirtualChunkSpec
+from lake_core.icechunk.virtual_sources import unreadable_sources
 
 __all__ = [
     "AppendSolver",
@@ -110,5 +111,6 @@ __all__ = [
     "http_store",
     "local_filesystem_store",
     "s3_store",
+    "unreadable_sources",
     "upgrade_icechunk_repository",
 ]

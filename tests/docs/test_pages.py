@@ -2,15 +2,18 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import xarray as xr
 
 from lake_core import Lake
 from lake_orch import SessionAlert
@@ -323,6 +326,42 @@ def test_keep_history(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert history("2,bob,Kiel\n3,eve,Jena\n") == third
     assert history("2,bob,Kiel\n3,eve,Jena\n") == third
     assert lake.delta("tables/customer_history").schema.names == ["id", "name", "city", "valid_from", "valid_to"]
+
+
+@pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3 specification")
+def test_virtual_cubes(lake: Lake, instance: dg.DagsterInstance) -> None:
+    page = "how-to/virtual-cubes.md"
+    archive = Path("archive")
+    archive.mkdir()
+
+    def file(day: int) -> Path:
+        times = [np.datetime64("2026-01-01", "ns") + day * np.timedelta64(1, "D")]
+        values = np.full((1, 2, 3), day, "f4")
+        coordinates = {"time": times, "lat": [0.0, 1.0], "lon": [0.0, 1.0, 2.0]}
+        dataset = xr.Dataset({"sst": (("time", "lat", "lon"), values)}, coordinates)
+        dataset.to_netcdf(archive / f"{day}.nc", engine="h5netcdf", encoding={"sst": {"zlib": True}})
+        return archive / f"{day}.nc"
+
+    def refresh() -> tuple[bool, int]:
+        run = execute(instance, page, "refresh")
+        records = instance.fetch_materializations(dg.AssetKey("sea_surface"), limit=1).records
+        added = records[0].asset_materialization.metadata["new files"].value  # type: ignore[union-attr]
+        checks = instance.event_log_storage.get_asset_check_execution_history(
+            dg.AssetCheckKey(dg.AssetKey("sea_surface"), "files_are_as_they_were"), limit=1
+        )
+        assert run.is_success
+        return checks[0].event.asset_check_evaluation.passed, added  # type: ignore[union-attr, return-value]
+
+    first = file(0)
+    assert refresh() == (True, 1)
+    file(1)
+    file(2)
+    assert refresh() == (True, 2)
+    assert refresh() == (True, 0)
+    assert run_blocks(page)["temperatures"]("2026-01-02").values.tolist() == [[1.0] * 3] * 2
+    later = first.stat().st_mtime + 60
+    os.utime(first, (later, later))
+    assert refresh() == (False, 0)
 
 
 def test_several_tables(lake: Lake, instance: dg.DagsterInstance) -> None:

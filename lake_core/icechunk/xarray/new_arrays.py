@@ -17,6 +17,7 @@ from zarr.abc.codec import Codec
 from lake_core.icechunk.errors import UnstorableValues
 from lake_core.icechunk.xarray.equality import is_missing
 from lake_core.icechunk.xarray.stored_variable import decoded_source, shown, without_warnings
+from lake_core.icechunk.xarray.virtual_variables import is_virtual
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Mapping
@@ -43,6 +44,8 @@ def prepared(dataset: xr.Dataset) -> xr.Dataset:
     changed: dict[Hashable, xr.Variable] = {}
     for name, variable in dataset.variables.items():
         _check_attributes(repr(name), variable.attrs)
+        if is_virtual(variable):
+            continue  # its files say what its values are
         new = decoded_source(str(name), _of_one_type(str(name), variable))
         if new is not variable:
             changed[name] = new

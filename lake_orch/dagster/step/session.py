@@ -83,8 +83,19 @@ class StepSession:
 
     def create_delta(self, path: str, schema: pa.Schema, **options: Any) -> DeltaTable:
         """Create a table, or open an existing one, as `DeltaTable.create` with `partition_by` and `properties`."""
-        table: DeltaTable = self._workspace.create(checked_path(path), "delta", schema, **options)
+        table: DeltaTable = self.create(path, "delta", schema, **options)
         return table
+
+    def create(self, path: str, format: str, *arguments: Any, **options: Any) -> Any:
+        """Create a dataset, or open an existing one. What is written to it is published with the session.
+
+        Args:
+            path: The path in the lake.
+            format: The name of its format, such as `icechunk` or `pool`.
+            arguments: What the format's datasets are created with, such as the schema of a table.
+            options: The same, by name, such as the `config` of a repository.
+        """
+        return self._workspace.create(checked_path(path), format, *arguments, **options)
 
     @property
     def files(self) -> ObjectStore:
