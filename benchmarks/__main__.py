@@ -48,6 +48,7 @@ NAMES = (
     "overhead",
     "waiting",
     "arrays",
+    "arrays-2",
     "pools",
     "clouds",
     "size",
@@ -167,8 +168,8 @@ def main() -> None:
             graveler.measure(options.keys, 10 * options.keys)
         if "lake" in chosen:
             lake.measure(options.commits, options.keys)
-        if "arrays" in chosen:
-            arrays.measure(folder, options.rounds)
+        for version in sorted({{"arrays": 1, "arrays-2": 2}[name] for name in chosen & {"arrays", "arrays-2"}}):
+            arrays.measure(folder, options.rounds, version)
         if "pools" in chosen:
             pools.measure(folder, options.rounds, options.records)
         if "clouds" in chosen:

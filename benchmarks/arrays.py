@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from benchmarks.measure import Program, compare, run
@@ -13,7 +14,7 @@ from lake_core.icechunk import (
 def create(folder):
     config = RepositoryConfig(inline_chunk_threshold_bytes=0)
     config.set_virtual_chunk_container(VirtualChunkContainer("file:///nowhere/", local_filesystem_store("/nowhere/")))
-    return Repository.create(folder, config=config)
+    return Repository.create(folder, config=config, spec_version={version})
 def reopen(folder):
     return Repository.open(folder)
 """
@@ -54,6 +55,17 @@ def references(start, end):
 _COMMIT_REFERENCES = """
 session = repository.writable_session("main")
 session.store.set_virtual_refs("a", specs, validate_containers=False)
+session.commit("references")
+result = {count}
+"""
+
+_COLUMNS = """
+locations = ["file:///nowhere/%d" % (number // 1000) for number in range({count})]
+offsets, lengths = (np.arange({count}, dtype="u8") % 1000) * 4, np.full({count}, 4, "u8")
+"""
+_COMMIT_COLUMNS = """
+session = repository.writable_session("main")
+session.store.set_virtual_refs_arr("a", ({count},), locations, offsets, lengths, validate_containers=False)
 session.commit("references")
 result = {count}
 """
@@ -187,13 +199,21 @@ result = 0
 """
 
 
-def measure(folder: str, rounds: int) -> None:
-    """Print all figures, medians of `rounds` runs in turn, each in a process of its own."""
+def measure(folder: str, rounds: int, version: int = 1) -> None:
+    """Print all figures, medians of `rounds` runs in turn, each in a process of its own.
+
+    Args:
+        folder: An empty folder.
+        rounds: The number of runs of each program.
+        version: The version of the specification. For 2, icechunk 2 runs in the environment that `make interop` makes.
+    """
     common = _COMMON.format(folder=folder)
+    ours = _OURS.replace("{version}", str(version))
+    python = sys.executable if version == 1 else str(Path(".venv-icechunk2/bin/python").absolute())
 
     def versus(name: str, setup: str, body: str) -> None:
-        programs = (Program(package + common + setup, body) for package in (_OURS, _THEIRS))
-        compare(name, *programs, rounds=rounds, peer="icechunk")
+        programs = Program(ours + common + setup, body), Program(_THEIRS + common + setup, body, python)
+        compare(name, *programs, rounds=rounds, peer="icechunk" if version == 1 else "icechunk 2")
 
     small, large, history, garbage = (str(Path(folder) / name) for name in ("small", "large", "history", "garbage"))
     # What is only read, and what commits append to, is written by icechunk, once.
@@ -204,18 +224,23 @@ def measure(folder: str, rounds: int) -> None:
         (garbage, _MAKE_GARBAGE.format(path=garbage)),
     ):
         Path(path).mkdir()
-        run(Program(_THEIRS + common, text))
+        run(Program(_THEIRS + common, text, python))
     for source, count in ((small, 10_000), (large, 1_000_000)):
         append = _APPEND.format(count=count)
         versus(f"append commit of 100 references to {count}", _APPENDED.format(source=source, count=count), append)
     versus("open + one cold chunk of 1000000 references", _COLD_SETUP.format(source=large), _COLD)
     versus("history of 501 snapshots", _COLD_SETUP.format(source=history), _HISTORY)
-    versus("collection with nothing to do", _COLD_SETUP.format(source=garbage) + _COLLECT_SETUP, _COLLECT)
+    if version == 1:  # version 2 records when snapshots were made, so files with an earlier time are no garbage
+        versus("collection with nothing to do", _COLD_SETUP.format(source=garbage) + _COLLECT_SETUP, _COLLECT)
     versus("commit of 1000 small arrays", _SMALL_SETUP, _SMALL)
     for megabytes, chunk, size in ((256, 2**18, "1 MB"), (256, 2**14, "64 kB")):
         setup = _WHOLE_SETUP.format(megabytes=megabytes, chunk=chunk)
         versus(f"write of {megabytes} MB in chunks of {size}", setup, _WRITE.format(megabytes=megabytes))
         versus(f"read of {megabytes} MB in chunks of {size}", setup + _READ_SETUP, _READ)
     count = 1_000_000
-    setup = f"repository = create(folder)\nvirtual_array(repository, {count})\nspecs = references(0, {count})\n"
-    versus(f"commit of {count} new references", setup, _COMMIT_REFERENCES.format(count=count))
+    setup = f"repository = create(folder)\nvirtual_array(repository, {count})\n"
+    specs = f"specs = references(0, {count})\n"
+    versus(f"commit of {count} new references", setup + specs, _COMMIT_REFERENCES.format(count=count))
+    if version == 2:
+        columns = _COLUMNS.format(count=count)
+        versus(f"commit of {count} new references, as columns", setup + columns, _COMMIT_COLUMNS.format(count=count))

@@ -137,6 +137,8 @@ class ChunkReferences:
 
     def take(self, numbers: npt.NDArray[np.bool_] | npt.NDArray[np.int64]) -> ChunkReferences:
         """Return some of the references, chosen by a mask or by ascending numbers."""
+        if numbers.dtype == np.bool_ and numbers.all():
+            return self
         columns = {
             column.name: getattr(self, column.name)[numbers]
             for column in fields(self)
@@ -147,7 +149,11 @@ class ChunkReferences:
     def locations(self) -> set[str]:
         """Return the distinct locations of the virtual chunks."""
         virtual = self.kind == ReferenceKind.VIRTUAL
-        spans = np.unique(np.stack([self.data_start[virtual], self.data_length[virtual]]), axis=1)
+        columns = np.stack([self.data_start[virtual], self.data_length[virtual]])
+        # Neighbours mostly share an object, and to sort is what takes long.
+        differs = np.ones(columns.shape[1], bool)
+        differs[1:] = (columns[:, 1:] != columns[:, :-1]).any(axis=0)
+        spans = np.unique(columns[:, differs], axis=1)
         return {self.heap[start : start + length].decode() for start, length in spans.T.tolist()}
 
     def inside(self, extents: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:

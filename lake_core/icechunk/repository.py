@@ -498,3 +498,4 @@ class Repository(RepositoryRefs, RepositoryState, RepositoryMaintenance):
     lookup_snapshot_async = asynchronous(lookup_snapshot)
     inspect_snapshot_async = asynchronous(inspect_snapshot)
     diff_async = asynchronous(diff)
+    list_manifest_files_async = asynchronous(list_manifest_files)

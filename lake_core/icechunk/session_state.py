@@ -12,6 +12,7 @@ from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.change_set import ChangeSet, is_inside
 from lake_core.icechunk.chunk_file import read_chunk, write_chunk
 from lake_core.icechunk.chunk_grid import keeps_chunks
+from lake_core.icechunk.chunk_moves import reindex_chunks, shift_chunks
 from lake_core.icechunk.errors import (
     EmptyChunk,
     InvalidArrayMetadata,
@@ -40,12 +41,13 @@ from lake_core.icechunk.node_metadata import parse_node
 from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
     import numpy.typing as npt
 
     from lake_core.icechunk.asset_manager import AssetManager
+    from lake_core.icechunk.chunk_moves import ChunkMap
     from lake_core.icechunk.config import RepositoryConfig
     from lake_core.icechunk.virtual import VirtualChunks
 
@@ -374,6 +376,32 @@ class SessionState:
             references = concatenated([references.take(unchanged), self.change_set.written(array.node_id, array.grid)])
         return references if extents is None else references.take(references.inside(extents))
 
+    def shift_array(self, array_path: str, chunk_offset: Iterable[int]) -> None:
+        """Move all chunks of an array by an offset, in chunks, without reading them.
+
+        Chunks that leave the array are erased: to keep them, resize it first. Where no chunk comes to, cells have the
+        fill value.
+
+        Raises:
+            NodeNotFound: There is no such array.
+            InvalidChunkIndex: The offset has another number of dimensions, or the chunks have several shapes.
+        """
+        shift_chunks(self, _absolute(array_path), list(chunk_offset))
+
+    def reindex_array(self, array_path: str, forward: ChunkMap, backward: ChunkMap | None = None) -> None:
+        """Move the chunks of an array to where a function says, without reading them.
+
+        Args:
+            array_path: The path of the array.
+            forward: Maps the index of a chunk to its new one, or to None if it stays.
+            backward: The inverse. With it, chunks are erased that none comes to the place of; without it they stay.
+
+        Raises:
+            NodeNotFound: There is no such array.
+            InvalidChunkIndex: An index lies outside of the array, or the chunks have several shapes.
+        """
+        reindex_chunks(self, _absolute(array_path), forward, backward)
+
     async def chunk_coordinates(self, array_path: str, batch_size: int = 1000) -> AsyncIterator[ChunkIndex]:
         """Yield the coordinates of the chunks of an array that were written, sorted. Raises NodeNotFound.
 
@@ -399,6 +427,8 @@ class SessionState:
                 locations |= self._references(node).locations()
         return sorted({self.virtual_chunks.absolute(location) for location in locations})
 
+    get_node_id_async = asynchronous(get_node_id)
+    move_async = asynchronous(move)
     chunk_type_async = asynchronous(chunk_type)
     all_virtual_chunk_locations_async = asynchronous(all_virtual_chunk_locations)
 

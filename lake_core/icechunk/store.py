@@ -12,18 +12,21 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.buffer.core import default_buffer_prototype
 
 from lake_core.icechunk.asynchronous import asynchronous
-from lake_core.icechunk.errors import InvalidStoreKey, InvalidVirtualReference, ReadOnlySession
+from lake_core.icechunk.errors import InvalidChunkIndex, InvalidStoreKey, InvalidVirtualReference, ReadOnlySession
 from lake_core.icechunk.location import stored_location
 from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, InlineChunk, sorted_references
 from lake_core.icechunk.snapshot import ArrayNode
 from lake_core.icechunk.virtual import VirtualChunkSpec, is_relative, virtual_chunk
-from lake_core.icechunk.virtual_references import virtual_references
+from lake_core.icechunk.virtual_references import references_of_box, virtual_references
 from lake_core.store import FolderStore, LocalStore, MemoryStore, ObjectStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
     from datetime import datetime
 
+    import numpy.typing as npt
+
+    from lake_core.icechunk.manifest import ChunkReferences
     from lake_core.icechunk.session_state import SessionState
 
 _METADATA = "zarr.json"
@@ -279,9 +282,52 @@ class IcechunkStore(Store):
         """
         self._check_writable()
         path = "/" + array_path.strip("/")
-        references = virtual_references([*chunks], len(self._session.array(path).shape))
+        self._set_virtual(
+            path, virtual_references([*chunks], len(self._session.array(path).shape)), is_held=validate_containers
+        )
+
+    def set_virtual_refs_arr(
+        self,
+        array_path: str,
+        chunk_grid_shape: Sequence[int],
+        locations: Sequence[str],
+        offsets: npt.ArrayLike,
+        lengths: npt.ArrayLike,
+        *,
+        validate_containers: bool = True,
+        arr_offset: Sequence[int] | None = None,
+        checksum: datetime | str | None = None,
+    ) -> None:
+        """Set the chunks of a box of an array's grid to ranges of objects outside of the repository.
+
+        Args:
+            array_path: The path of the array.
+            chunk_grid_shape: The lengths of the box, in chunks.
+            locations: The URLs of the objects, one for each chunk, the last dimension fastest. A chunk whose location
+                is empty stays as it is.
+            offsets: The first byte of each range.
+            lengths: The length of each range in bytes.
+            validate_containers: Whether virtual chunk containers of the repository must hold all locations.
+            arr_offset: The index of the box's first chunk. The default is the first of the array.
+            checksum: The etag that the objects must have, or a time since which they must not have changed.
+
+        Raises:
+            InvalidVirtualReference: A location, range or checksum is not valid, or no container holds a location.
+            InvalidChunkIndex: A reference is of a chunk that the array does not have, or there are not as many
+                locations, offsets and lengths as chunks.
+        """
+        self._check_writable()
+        path = "/" + array_path.strip("/")
+        dimensions = len(self._session.array(path).shape)
+        first = [0] * dimensions if arr_offset is None else arr_offset
+        references = references_of_box(chunk_grid_shape, first, locations, offsets, lengths, checksum)
+        if references.dimensions != dimensions:
+            raise InvalidChunkIndex(f"{path} has {dimensions} dimensions, but the box has {references.dimensions}")
+        self._set_virtual(path, references, is_held=validate_containers)
+
+    def _set_virtual(self, path: str, references: ChunkReferences, *, is_held: bool) -> None:
         for location in sorted(references.locations()):
-            self._check_location(location, is_held=validate_containers)
+            self._check_location(location, is_held=is_held)
         if len(references):
             self._session.set_references(path, sorted_references(references))
 
@@ -298,6 +344,7 @@ class IcechunkStore(Store):
 
     set_virtual_ref_async = asynchronous(set_virtual_ref)
     set_virtual_refs_async = asynchronous(set_virtual_refs)
+    set_virtual_refs_arr_async = asynchronous(set_virtual_refs_arr)
 
     def sync_clear(self) -> None:
         """Delete all arrays and groups."""

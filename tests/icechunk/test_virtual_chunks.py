@@ -20,7 +20,12 @@ import zarr
 
 from lake_core.errors import StoreUnavailable
 from lake_core.icechunk import Repository, RepositoryConfig, VirtualChunkContainer, http_store, s3_store
-from lake_core.icechunk.errors import InvalidVirtualReference, VirtualChunkError, VirtualChunkNotAuthorized
+from lake_core.icechunk.errors import (
+    InvalidChunkIndex,
+    InvalidVirtualReference,
+    VirtualChunkError,
+    VirtualChunkNotAuthorized,
+)
 from lake_core.icechunk.manifest import VirtualChunk
 from lake_core.spark.executor import by_value
 from lake_core.store import ObjectStore, open_store
@@ -319,3 +324,42 @@ def test_a_connection_that_breaks_is_an_error(repository: Repository, archive: A
     s3_endpoint.fault("cut", times=20, method="GET", key="archive/data")
     with pytest.raises((VirtualChunkError, StoreUnavailable), match="data"):
         chunk(repository, f"{archive.prefix}data")
+
+
+def test_a_box_of_chunks_is_set_by_columns(tmp_path: Path) -> None:
+    config = RepositoryConfig()
+    config.set_virtual_chunk_container(VirtualChunkContainer("file:///archive/", http_store()))
+    session = Repository.create(str(tmp_path), config=config).writable_session("main")
+    zarr.create_array(session.store, name="a", shape=(4, 6), chunks=(2, 2), dtype="i4", compressors=None)
+    locations = ["file:///archive/x", "", "file:///archive/y", "file:///archive/x"]
+    session.store.set_virtual_refs_arr(
+        "a", (2, 2), locations, np.arange(4, dtype="u8") * 16, np.full(4, 16, "u8"), arr_offset=(0, 1)
+    )
+    array = session.array("/a")
+    references = {index: session.reference(array, index) for index in np.ndindex(2, 3)}
+    assert {index: reference for index, reference in references.items() if reference is not None} == {
+        (0, 1): VirtualChunk("file:///archive/x", 0, 16),
+        (1, 1): VirtualChunk("file:///archive/y", 32, 16),
+        (1, 2): VirtualChunk("file:///archive/x", 48, 16),
+    }
+
+
+@pytest.mark.parametrize(
+    ("shape", "count", "first", "error"),
+    [
+        ((2, 2), 3, (0, 0), InvalidChunkIndex),
+        ((2,), 2, (0,), InvalidChunkIndex),
+        ((2, 2), 4, (0,), InvalidChunkIndex),
+        ((2, 2), 4, (1, 0), InvalidChunkIndex),
+        ((2, 2), 4, (0, -1), InvalidChunkIndex),
+    ],
+    ids=["too few", "other dimensions", "other offset", "outside", "before the first"],
+)
+def test_a_box_that_does_not_fit_is_refused(
+    tmp_path: Path, shape: tuple[int, ...], count: int, first: tuple[int, ...], error: type[Exception]
+) -> None:
+    session = Repository.create(str(tmp_path)).writable_session("main")
+    zarr.create_array(session.store, name="a", shape=(4, 4), chunks=(2, 2), dtype="i4", compressors=None)
+    columns = ["file:///archive/x"] * count, np.arange(count, dtype="u8"), np.ones(count, "u8")
+    with pytest.raises(error):
+        session.store.set_virtual_refs_arr("a", shape, *columns, arr_offset=first, validate_containers=False)

@@ -13,7 +13,6 @@ from zarr.core.buffer import default_buffer_prototype
 
 from lake_core.icechunk.errors import MismatchedVariable
 from lake_core.icechunk.snapshot import ArrayNode
-from lake_core.icechunk.virtual import VirtualChunkSpec
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -157,20 +156,22 @@ def _set_references(
         last_updated_at: The time since which no file may have changed.
     """
     data: Any = variable._data
-    manifest = data.manifest
-    missing = np.ones(manifest.shape_chunk_grid, bool)
-    specs = []
-    for index, entry in manifest.iter_refs():
-        missing[index] = False
-        place = [begin + position for begin, position in zip(first_chunk, index, strict=True)]
-        specs.append(
-            VirtualChunkSpec(
-                place, entry["path"], entry["offset"], entry["length"], last_updated_at_checksum=last_updated_at
-            )
-        )
-    session.store.set_virtual_refs(path, specs)
-    for index in np.argwhere(missing).tolist():
-        session.erase_chunk(path, tuple(begin + position for begin, position in zip(first_chunk, index, strict=True)))
+    shape = data.manifest.shape_chunk_grid
+    locations = np.full(shape, "", object)
+    offsets, lengths = np.zeros(shape, np.uint64), np.ones(shape, np.uint64)
+    for index, entry in data.manifest.iter_refs():
+        locations[index], offsets[index], lengths[index] = entry["path"], entry["offset"], entry["length"]
+    session.store.set_virtual_refs_arr(
+        path,
+        shape,
+        locations.ravel().tolist(),
+        offsets,
+        lengths,
+        arr_offset=first_chunk,
+        checksum=last_updated_at,
+    )
+    for index in np.argwhere(locations == "") + np.array(first_chunk, np.int64):
+        session.erase_chunk(path, tuple(index.tolist()))
 
 
 def _add_coordinates(session: Session, path: str, names: list[str]) -> None:
