@@ -12,7 +12,7 @@ from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.change_set import ChangeSet, is_inside
 from lake_core.icechunk.chunk_file import read_chunk, write_chunk
 from lake_core.icechunk.chunk_grid import keeps_chunks
-from lake_core.icechunk.chunk_moves import reindex_chunks, shift_chunks
+from lake_core.icechunk.chunk_moves import reindexed, shifted
 from lake_core.icechunk.errors import (
     EmptyChunk,
     InvalidArrayMetadata,
@@ -386,7 +386,8 @@ class SessionState:
             NodeNotFound: There is no such array.
             InvalidChunkIndex: The offset has another number of dimensions, or the chunks have several shapes.
         """
-        shift_chunks(self, _absolute(array_path), list(chunk_offset))
+        array = self._regular_array(_absolute(array_path))
+        self._move_chunks(array, shifted(self._references(array), array.grid, list(chunk_offset)))
 
     def reindex_array(self, array_path: str, forward: ChunkMap, backward: ChunkMap | None = None) -> None:
         """Move the chunks of an array to where a function says, without reading them.
@@ -400,7 +401,22 @@ class SessionState:
             NodeNotFound: There is no such array.
             InvalidChunkIndex: An index lies outside of the array, or the chunks have several shapes.
         """
-        reindex_chunks(self, _absolute(array_path), forward, backward)
+        array = self._regular_array(_absolute(array_path))
+        self._move_chunks(array, reindexed(self._references(array), array.grid, forward, backward))
+
+    def _regular_array(self, path: str) -> ArrayNode:
+        self.check_editable()
+        array = self.array(path)
+        if array.chunk_runs is not None:
+            raise InvalidChunkIndex(f"chunks of {path} have several shapes, so that a chunk has no other place in it")
+        return array
+
+    def _move_chunks(self, array: ArrayNode, moves: tuple[ChunkReferences, npt.NDArray[np.uint32]]) -> None:
+        moved, vacated = moves
+        if len(moved):
+            self.set_references(array.path, moved)
+        for index in vacated.tolist():
+            self.erase_chunk(array.path, tuple(index))
 
     async def chunk_coordinates(self, array_path: str, batch_size: int = 1000) -> AsyncIterator[ChunkIndex]:
         """Yield the coordinates of the chunks of an array that were written, sorted. Raises NodeNotFound.
