@@ -75,23 +75,29 @@ def test_collection_deletes_backups_that_nothing_names() -> None:
     assert kinds(repository) == ["GCRan", "NewCommit", "RepoInitialized"]
 
 
-def _commit_many(arguments: tuple[str, int, int]) -> list[str]:
-    folder, worker, count = arguments
+def _commit_many(arguments: tuple[str, dict[str, Any], int, int]) -> list[str]:
+    location, options, worker, count = arguments
     ids = []
     for number in range(count):
-        session = Repository.open(folder).writable_session("main")
+        session = Repository.open(location, storage_options=options).writable_session("main")
         zarr.create_group(session.store, path=f"n{worker}x{number}")
         ids.append(str(session.commit(f"{worker} {number}", rebase_with=ConflictDetector())))
         if number % 3 == 0:
-            Repository.open(folder).create_tag(f"t{worker}-{number}", ids[-1])
+            Repository.open(location, storage_options=options).create_tag(f"t{worker}-{number}", ids[-1])
     return ids
 
 
-def test_eight_processes_lose_no_acknowledged_commit_on_local_files(tmp_path: Path) -> None:
-    first = write(Repository.create(tmp_path, spec_version=2), 0)
+@pytest.mark.parametrize("place", ["local files", pytest.param("S3", marks=pytest.mark.extended)])
+def test_eight_processes_lose_no_acknowledged_commit(
+    place: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    location, options = str(tmp_path), dict[str, Any]()
+    if place == "S3":
+        location, options = request.getfixturevalue("s3_url"), request.getfixturevalue("s3_options")
+    first = write(Repository.create(location, storage_options=options, spec_version=2), 0)
     with multiprocessing.get_context("spawn").Pool(8) as pool:
-        ids = pool.map(_commit_many, [(str(tmp_path), worker, 6) for worker in range(8)])
-    repository = Repository.open(tmp_path)
+        ids = pool.map(_commit_many, [(location, options, worker, 6) for worker in range(8)])
+    repository = Repository.open(location, storage_options=options)
     history = [info.id for info in repository.ancestry(branch="main")]
     assert sorted(history) == sorted([*(each for some in ids for each in some), first, ROOT])
     assert len(list(repository.readonly_session("main").node_paths())) == 50
