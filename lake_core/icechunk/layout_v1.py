@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lake_core.icechunk.config import RepositoryConfig
     from lake_core.icechunk.snapshot import Snapshot
     from lake_core.icechunk.snapshot_reader import SnapshotSource
+    from lake_core.store import ObjectStore
 
 
 _REF = re.compile(r"refs/(branch|tag)\.([^/]+)/ref\.json(\.deleted)?")
@@ -47,6 +48,16 @@ class LayoutV1(RepositoryLayout):
     """The branches, tags, history and configuration of a repository of version 1."""
 
     spec_version = 1
+
+    def __init__(self, store: ObjectStore, *, is_upgraded: bool = False) -> None:
+        """Return the layout of a repository.
+
+        Args:
+            store: The store of the repository.
+            is_upgraded: Whether to read what an upgrade to version 2 has left. Else that is an error.
+        """
+        super().__init__(store)
+        self._is_upgraded = is_upgraded
 
     def list_names(self, kind: RefKind) -> set[str]:
         """Return the names of all branches or tags. Objects that are not refs are left out."""
@@ -77,6 +88,7 @@ class LayoutV1(RepositoryLayout):
         try:
             data = self.store.get(key)
         except NotFound:
+            self._check_not_upgraded()
             raise no_ref(kind, name) from None
         if kind is RefKind.TAG and self.store.exists(tombstone_key(name)):
             raise RefNotFound(f"the tag {name!r} was deleted: call list_tags() for the existing tags")
@@ -93,6 +105,18 @@ class LayoutV1(RepositoryLayout):
             self.store.put(ref_key(kind, name), encode_ref(snapshot_id), if_absent=True)
         except AlreadyExists:
             raise RefAlreadyExists(f"the repository already has a {kind.value} {name!r}: choose another name") from None
+        self._check_not_upgraded()
+
+    def _check_not_upgraded(self) -> None:
+        """Raise UnsupportedSpecVersion if `refs/` and `config.yaml` are neither written nor read any longer.
+
+        Called after refs were written: an upgrade makes `repo` first, and reads them once more afterwards.
+        """
+        if not self._is_upgraded and self.store.exists(REPO_KEY):
+            raise UnsupportedSpecVersion(
+                "the repository was upgraded to version 2 of the Icechunk specification meanwhile: open it again, and "
+                "repeat what it does not show"
+            )
 
     def move_branch(self, branch: Ref, snapshot_id: bytes) -> bool:
         """Move a branch to another snapshot by compare-and-swap.
@@ -123,6 +147,7 @@ class LayoutV1(RepositoryLayout):
             raise no_main_deletion()
         self._check_exists(RefKind.BRANCH, name)
         self.store.delete([ref_key(RefKind.BRANCH, name)])
+        self._check_not_upgraded()
 
     def delete_tag(self, name: str) -> None:
         """Delete a tag by an empty object beside it, so that its name is never used again."""
@@ -131,6 +156,7 @@ class LayoutV1(RepositoryLayout):
             self.store.put(tombstone_key(name), b"", if_absent=True)
         except AlreadyExists:
             raise RefNotFound(f"the tag {name!r} was already deleted") from None
+        self._check_not_upgraded()
 
     def _check_exists(self, kind: RefKind, name: str) -> None:
         """Raise RefNotFound unless a ref of the name exists, damaged or not."""
@@ -165,15 +191,13 @@ class LayoutV1(RepositoryLayout):
         try:
             data = self.store.get(CONFIG_KEY)
         except NotFound:
+            self._check_not_upgraded()
             return None, None
         return decode_config(data), data.etag
 
     def save_config(self, config: RepositoryConfig, etag: str | None) -> str:
         """Write `config.yaml`."""
-        if self.store.exists(REPO_KEY):
-            raise UnsupportedSpecVersion(
-                "the repository was upgraded to version 2 of the Icechunk specification: open it again"
-            )
+        self._check_not_upgraded()
         data = encode_config(config)
         try:
             return self.store.put(CONFIG_KEY, data, if_absent=etag is None, if_match=etag).etag

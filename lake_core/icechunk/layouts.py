@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lake_core.clock import AwareClock, system_clock
-from lake_core.icechunk.errors import MissingObject, RefNotFound, RepositoryNotFound
+from lake_core.icechunk.errors import MissingObject, RefNotFound, RepositoryNotFound, UnsupportedSpecVersion
 from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL
 from lake_core.icechunk.folders import SNAPSHOTS
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id
@@ -15,6 +15,7 @@ from lake_core.icechunk.refs import MAIN, RefKind, ref_key
 from lake_core.icechunk.repo_info import REPO_KEY
 
 if TYPE_CHECKING:
+    from lake_core.icechunk.config import RepositoryConfig
     from lake_core.icechunk.repository_layout import RepositoryLayout
     from lake_core.store import ObjectStore
 
@@ -32,10 +33,29 @@ def spec_version_at(store: ObjectStore) -> int | None:
     """Return the version that a repository follows, or None if there is none."""
     if store.exists(REPO_KEY):
         return 2
-    return 1 if store.exists(ref_key(RefKind.BRANCH, MAIN)) else None
+    if store.exists(ref_key(RefKind.BRANCH, MAIN)):
+        return 1
+    return 2 if store.exists(REPO_KEY) else None  # it may have been upgraded between the two looks
 
 
-def check_repository(layout: RepositoryLayout) -> None:
+def checked_config(store: ObjectStore) -> tuple[RepositoryConfig | None, str | None]:
+    """Check that a repository has its branch main, and return its configuration, if it has one, and its tag.
+
+    Raises RepositoryNotFound, or DamagedObject if the branch or the configuration cannot be read.
+    """
+    layout = layout_of(store)
+    try:
+        _check(layout)
+        return layout.read_config()
+    except UnsupportedSpecVersion:
+        if layout.spec_version > 1:
+            raise
+    layout = layout_of(store)  # it was upgraded in the meantime
+    _check(layout)
+    return layout.read_config()
+
+
+def _check(layout: RepositoryLayout) -> None:
     """Check that a repository has its branch main.
 
     Raises RepositoryNotFound, or MissingObject if only the branch is missing.

@@ -19,7 +19,7 @@ from lake_core.icechunk.creation import create_objects, exists_to_open
 from lake_core.icechunk.diff import Diff, diff
 from lake_core.icechunk.errors import SnapshotNotFound
 from lake_core.icechunk.feature_flags import MOVE_NODE, check_enabled
-from lake_core.icechunk.layouts import check_repository, layout_of, spec_version_at
+from lake_core.icechunk.layouts import checked_config, layout_of, spec_version_at
 from lake_core.icechunk.maintenance import RepositoryMaintenance
 from lake_core.icechunk.refs import RefKind
 from lake_core.icechunk.repository_refs import RepositoryRefs
@@ -171,9 +171,7 @@ class Repository(RepositoryRefs, RepositoryState, RepositoryMaintenance):
             DamagedObject: The branch main, or the configuration, cannot be read.
         """
         store = store_at(location, storage_options)
-        layout = layout_of(store)
-        check_repository(layout)
-        saved, etag = layout.read_config()
+        saved, etag = checked_config(store)
         stored = RepositoryConfig() if saved is None else saved
         return cls(
             store,

@@ -70,9 +70,11 @@ class RepositoryRefs:
             self._check_whole(tip.snapshot_id, target)
         if tip.snapshot_id != expected or not self._assets.layout.move_branch(tip, target):
             actual = self.lookup_branch(branch)
+            is_back = actual == encode_id(expected)
+            where = "was moved away and back, or upgraded with the repository," if is_back else f"is at {actual}, not"
             raise ConflictError(
-                f"the branch {branch} is at {actual}, not at {encode_id(expected)}: check what was committed, "
-                "and repeat the operation",
+                f"the branch {branch} {where} at {encode_id(expected)}: check what was committed, and repeat the "
+                "operation",
                 expected_parent=encode_id(expected),
                 actual_parent=actual,
             )

@@ -2,7 +2,8 @@
 
 The object `repo` is written first, which makes the repository one of version 2. Each branch is then replaced by itself:
 a writer of version 1 that has read it before fails, and one that reads it afterwards finds `repo`. A branch that has
-moved in the meantime is moved in `repo`, too. The files of version 1 are deleted last.
+moved in the meantime is moved in `repo`, too; tags and branches that were made or deleted are made or deleted there.
+The files of version 1 are deleted last.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed
 from lake_core.icechunk.config_file import CONFIG_KEY, encode_config_v2
-from lake_core.icechunk.errors import IcechunkError, UnsupportedSpecVersion
+from lake_core.icechunk.errors import IcechunkError, RefNotFound, UnsupportedSpecVersion
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id
 from lake_core.icechunk.layout_v1 import LayoutV1
 from lake_core.icechunk.layout_v2 import listed_snapshot
@@ -23,6 +24,7 @@ from lake_core.icechunk.repo_status import RepoStatus
 from lake_core.icechunk.snapshot import microseconds, timestamp
 from lake_core.icechunk.update import (
     BranchCreated,
+    BranchDeleted,
     NewCommit,
     RecordedUpdate,
     RepoInitialized,
@@ -33,7 +35,7 @@ from lake_core.icechunk.update import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Set
 
     from lake_core.icechunk.asset_manager import AssetManager
     from lake_core.icechunk.repository import Repository
@@ -100,7 +102,7 @@ class _Upgrade:
     _layout: LayoutV1 = field(init=False)
 
     def __post_init__(self) -> None:
-        self._layout = LayoutV1(self.store)
+        self._layout = LayoutV1(self.store, is_upgraded=True)
 
     def state(self) -> RepoInfo:
         """Return the state of the repository as version 2 stores it."""
@@ -116,7 +118,8 @@ class _Upgrade:
         migrated = RecordedUpdate(RepoMigrated(1, 2), max(self.now, times[-1] + 1))
         return RepoInfo(
             branches={tip.name: tip.snapshot_id for tip in tips if tip.kind is RefKind.BRANCH},
-            tags={tip.name: tip.snapshot_id for tip in tips if tip.kind is RefKind.TAG},
+            # One that was deleted since it was read counts as deleted.
+            tags={tip.name: tip.snapshot_id for tip in tips if tip.kind is RefKind.TAG and tip.name not in deleted},
             deleted_tags=frozenset(deleted),
             snapshots=snapshots,
             status=RepoStatus(set_at=timestamp(self.now)),
@@ -175,36 +178,64 @@ class _Upgrade:
         sealed: dict[str, bytes] = {}
         while open_names := self._layout.list_names(RefKind.BRANCH) - sealed.keys():
             for name in sorted(open_names):
-                tip = self._layout.lookup(RefKind.BRANCH, name)
                 try:
+                    tip = self._layout.lookup(RefKind.BRANCH, name)
                     key = ref_key(RefKind.BRANCH, name)
                     self.store.put(key, encode_ref(tip.snapshot_id) + b" ", if_match=tip.etag)
-                except PreconditionFailed:
-                    continue  # it has moved: it is looked up again
+                except (PreconditionFailed, RefNotFound, NotFound):
+                    continue  # it has moved, or was deleted: it is looked for again
                 sealed[name] = tip.snapshot_id
-        tags = {tip.name: tip.snapshot_id for tip in self._layout.list_refs() if tip.kind is RefKind.TAG}
-        late_branches = {name: tip for name, tip in sealed.items() if info.branches.get(name) != tip}
-        late_tags = {name: tip for name, tip in tags.items() if name not in info.tags}
-        if late_branches or late_tags:
-            self._bring(info, late_branches, late_tags)
+        late = _Late(
+            branches={name: tip for name, tip in sealed.items() if info.branches.get(name) != tip},
+            tags={
+                tip.name: tip.snapshot_id
+                for tip in self._layout.list_refs()
+                if tip.kind is RefKind.TAG and tip.name not in info.tags
+            },
+            deleted_branches=info.branches.keys() - sealed.keys(),
+            deleted_tags=self._deleted_tags().keys() - info.deleted_tags,
+        )
+        if late.branches or late.tags or late.deleted_branches or late.deleted_tags:
+            self._bring(info, late)
 
-    def _bring(self, before: RepoInfo, late_branches: dict[str, bytes], tags: dict[str, bytes]) -> None:
-        """Bring late branches and tags to `repo`, whose state was `before` when it was written."""
-        listed = self._listed([*late_branches.values(), *tags.values()])
+    def _bring(self, before: RepoInfo, late: _Late) -> None:
+        """Bring late changes to `repo`, whose state was `before` when it was written."""
+        listed = self._listed([*late.branches.values(), *late.tags.values()])
 
         def change(info: RepoInfo) -> tuple[RepoInfo, UpdateType]:
             branches = {}
-            for name, tip in late_branches.items():
+            for name, tip in late.branches.items():
                 # A writer of version 2 may have moved the branch already: the late commits get a branch of their own.
                 is_unmoved = info.branches.get(name) == before.branches.get(name)
                 branches[name if is_unmoved else f"{name}-{encode_id(tip)}"] = tip
+            gone = {name for name in late.deleted_branches if info.branches.get(name) == before.branches[name]}
+            kept = {name: tip for name, tip in info.branches.items() if name not in gone}
             state = replace(
                 info,
                 snapshots={**listed, **info.snapshots},
-                branches={**info.branches, **branches},
-                tags={**info.tags, **tags},
+                branches={**kept, **branches},
+                tags={name: tip for name, tip in {**info.tags, **late.tags}.items() if name not in late.deleted_tags},
+                deleted_tags=info.deleted_tags | late.deleted_tags,
             )
-            name, tip = next(iter((branches or tags).items()))
-            return state, NewCommit(name, encode_id(tip)) if branches else TagCreated(name)
+            if branches:
+                name, tip = next(iter(branches.items()))
+                return state, NewCommit(name, encode_id(tip))
+            if late.tags:
+                return state, TagCreated(next(iter(late.tags)))
+            if late.deleted_tags:
+                name = next(iter(late.deleted_tags))
+                return state, TagDeleted(name, encode_id(before.tags.get(name, INITIAL_SNAPSHOT)))
+            name = next(iter(late.deleted_branches))
+            return state, BranchDeleted(name, encode_id(before.branches[name]))
 
         self.assets.layout.update(change)
+
+
+@dataclass(frozen=True, slots=True)
+class _Late:
+    """What writers of version 1 did between the state that was read and the last of their branches that was sealed."""
+
+    branches: dict[str, bytes]
+    tags: dict[str, bytes]
+    deleted_branches: Set[str]
+    deleted_tags: Set[str]

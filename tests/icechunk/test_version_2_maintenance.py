@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,6 +18,7 @@ from lake_core.icechunk import (
     upgrade_icechunk_repository,
 )
 from lake_core.icechunk.errors import (
+    ConflictError,
     NotInAncestry,
     RefAlreadyExists,
     UnsupportedSpecVersion,
@@ -199,6 +200,108 @@ def test_a_commit_during_the_upgrade_is_not_lost() -> None:
     upgraded = upgrade_icechunk_repository(repository, dry_run=False)
     assert [info.message for info in upgraded.ancestry(branch="main")][:2] == ["late", "n1"]
     assert "/late" in state(upgraded.readonly_session("main"))
+
+
+class Interrupted(FaultStore):
+    """A store that does something else before one of its requests."""
+
+    def __init__(self, inner: ObjectStore, moment: int, other: Callable[[], object]) -> None:
+        super().__init__(inner, 10**9)
+        self.moment, self.other = moment, other
+
+    def _step(self) -> None:
+        self.moment -= 1
+        if self.moment == 0:
+            self.other()
+
+    def _get(self, key: str, start: int | None, end: int | None) -> Any:
+        self._step()
+        return super()._get(key, start, end)
+
+    def _head(self, key: str) -> ObjectMeta:
+        self._step()
+        return super()._head(key)
+
+    def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
+        self._step()
+        return super()._list(prefix, start_after)
+
+    def _put(self, key: str, data: Any, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
+        self._step()
+        return super()._put(key, data, if_absent, if_match, unique)
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        self._step()
+        super()._delete(keys)
+
+
+CHANGES: dict[str, Callable[[Repository], object]] = {
+    "create a tag": lambda repository: repository.create_tag("new", repository.lookup_branch("main")),
+    "create a branch": lambda repository: repository.create_branch("new", repository.lookup_branch("main")),
+    "delete a tag": lambda repository: repository.delete_tag("kept"),
+    "delete a branch": lambda repository: repository.delete_branch("dev"),
+    "reset a branch": lambda repository: repository.reset_branch("dev", ROOT),
+    "commit": lambda repository: write(repository, 9),
+}
+
+
+def refs(repository: Repository) -> tuple[dict[str, str], dict[str, str]]:
+    """Return branches by their messages, as ids are random, and tags."""
+
+    def message(snapshot_id: str) -> str:
+        return str(repository.lookup_snapshot(snapshot_id).message)
+
+    return (
+        {name: message(repository.lookup_branch(name)) for name in sorted(repository.list_branches())},
+        {name: message(repository.lookup_tag(name)) for name in sorted(repository.list_tags())},
+    )
+
+
+def base_of_version_1() -> MemoryStore:
+    store = MemoryStore()
+    repository = Repository.create(store)
+    first = write(repository, 0)
+    repository.create_branch("dev", first)
+    repository.create_tag("kept", first)
+    write(repository, 1)
+    return store
+
+
+@pytest.mark.parametrize("outer", ["upgrade", "change"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_was_acknowledged_during_an_upgrade_holds_after_it(change: str, outer: str) -> None:
+    plain = base_of_version_1()
+    before = refs(Repository.open(plain))
+    CHANGES[change](Repository.open(plain))
+    after = refs(Repository.open(plain))
+    for moment in range(1, 200):
+        store = base_of_version_1()
+        handle = Repository.open(store)
+        acknowledged: list[bool] = []
+
+        def do_change(repository: Repository, acknowledged: list[bool] = acknowledged) -> None:
+            try:
+                CHANGES[change](repository)
+                acknowledged.append(True)
+            except (UnsupportedSpecVersion, ConflictError):
+                acknowledged.append(False)
+
+        if outer == "upgrade":
+            interrupted = Interrupted(store, moment, lambda handle=handle, do=do_change: do(handle))  # type: ignore[misc]
+            upgrade_icechunk_repository(Repository.open(interrupted), dry_run=False)
+        else:
+            interrupted = Interrupted(
+                store,
+                moment,
+                lambda handle=handle: upgrade_icechunk_repository(handle, dry_run=False),  # type: ignore[misc]
+            )
+            do_change(Repository.open(interrupted))
+        if interrupted.moment > 0:
+            assert moment > 5
+            break
+        upgraded = Repository.open(store)
+        assert upgraded.spec_version == 2
+        assert refs(upgraded) in ([after] if acknowledged == [True] else [before, after]), moment
 
 
 class _UpgradedWhileListed(FaultStore):
