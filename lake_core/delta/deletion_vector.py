@@ -65,7 +65,7 @@ def _body(roots: Sequence[ObjectStore], descriptor: Mapping[str, Any]) -> bytes:
     if not isinstance(size, int) or size < 4:
         raise ValueError(f"a size of {size!r} bytes")
     if descriptor["storageType"] == "i":
-        decoded = _base85(descriptor["pathOrInlineDv"])
+        decoded = from_z85(descriptor["pathOrInlineDv"])
         if not 0 <= len(decoded) - size < 4:
             raise ValueError(f"{len(decoded)} bytes instead of {size}")
         return decoded[:size]
@@ -143,7 +143,7 @@ def vector_file_problem(data: bytes) -> str | None:
 
 
 def _relative_key(text: str) -> str:
-    folder, name = text[:-_UUID_LENGTH], uuid.UUID(bytes=_base85(text[-_UUID_LENGTH:]))
+    folder, name = text[:-_UUID_LENGTH], uuid.UUID(bytes=from_z85(text[-_UUID_LENGTH:]))
     return f"{folder}/deletion_vector_{name}.bin" if folder else f"deletion_vector_{name}.bin"
 
 
@@ -152,7 +152,7 @@ def to_z85(data: bytes) -> str:
     return base64.b85encode(data).decode().translate(_TO_Z85)
 
 
-def _base85(text: str) -> bytes:
+def from_z85(text: str) -> bytes:
     """Decode Z85, which differs from Python's own base 85 only in the alphabet.
 
     Some writers pad a last group of fewer than four bytes with `#` in front, with which no full group begins.

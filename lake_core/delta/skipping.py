@@ -22,6 +22,7 @@ from lake_core.arrow_scalar import FALSE_VALUE, TRUE_VALUE, scalar
 from lake_core.delta import partition_value
 from lake_core.delta.errors import MalformedAction
 from lake_core.delta.numpy_arrays import booleans, empty_table, integers, numbers, text_bytes
+from lake_core.delta.variant_statistics import part_bounds, part_of, with_part_columns
 from lake_core.expression import (
     And,
     Column,
@@ -136,6 +137,7 @@ def skip(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
         return keep
     # Statistics are parsed only for the files that the partition values leave.
     chosen = integers(np.flatnonzero(keep))
+    predicate = with_part_columns(predicate)
     data_columns = [column for column in columns(predicate) if column.path[0] not in partition_columns]
     statistics = _Statistics(files["stats"].take(chosen), data_columns, metadata.column_mapping)
     keep[numbers(chosen)] = _Skipper(partitions.take(chosen), statistics, len(chosen)).may_match(predicate)
@@ -175,8 +177,14 @@ class _Statistics:
             if column.path not in self._parsed:
                 self._parsed[column.path] = self._parse(body, column)
 
+    def _path(self, column: Column) -> Sequence[str]:
+        """Return the path of a column's statistics. A part of a variant has its bounds in those of the whole."""
+        part = part_of(column)
+        return self._mapping.physical_path(column.path if part is None else part[0])
+
     def _parse(self, body: bytes, column: Column) -> pa.Table | None:
-        bound, path = _bound_type(column.type), self._mapping.physical_path(column.path)
+        path = self._path(column)
+        bound = _bound_type(column.type) if part_of(column) is None else pa.string()
         leaf = functools.reduce(lambda kind, name: pa.struct([(name, kind)]), reversed(path), bound or pa.string())
         nulls = functools.reduce(lambda kind, name: pa.struct([(name, kind)]), reversed(path), pa.int64())
         fields: list[tuple[str, pa.DataType]] = [("numRecords", pa.int64()), ("nullCount", nulls)]
@@ -186,15 +194,17 @@ class _Statistics:
 
     def get(self, kind: str, column: Column) -> pa.Array | None:
         """Return `minValues`, `maxValues` or `nullCount` of a column, one a file; None if nothing is known."""
-        table = self._parsed.get(column.path)
+        table, part = self._parsed.get(column.path), part_of(column)
         if table is None or kind not in table.column_names:
             return None
         value: Any = table[kind].combine_chunks()
-        for name in self._mapping.physical_path(column.path):
+        for name in self._path(column):
             value = pc.struct_field(value, [name])
         if kind == "nullCount":
-            return value
+            return value if part is None else None  # a variant may be there without the part
         try:
+            if part is not None:
+                return part_bounds(value, part[1], column.type, upper=kind == "maxValues")
             return _typed_bound(value, column.type, upper=kind == "maxValues")
         except (pa.ArrowInvalid, MalformedAction):
             return None
