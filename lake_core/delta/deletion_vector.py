@@ -155,11 +155,12 @@ def to_z85(data: bytes) -> str:
 def from_z85(text: str) -> bytes:
     """Decode Z85, which differs from Python's own base 85 only in the alphabet.
 
-    Some writers pad a last group of fewer than four bytes with `#` in front, with which no full group begins.
+    A last group of fewer than four bytes has fewer letters, or, by some writers, `#` in front, with which no full group
+    begins.
     """
     last = text[-5:]
     padding = len(last) - len(last.lstrip("#"))
-    if not 0 < padding < 4:
+    if not 0 < padding < 4 or len(text) % 5:
         return base64.b85decode(text.translate(_TO_RFC1924))
     value = 0
     for character in last[padding:]:

@@ -95,7 +95,7 @@ def _bound(text: str, part: str, kind: pa.DataType) -> Any:
 def _parts(text: str) -> Any:
     try:
         return decoded(*_split(from_z85(text)))
-    except (ValueError, IndexError, InvalidVariant):
+    except (ValueError, IndexError, OverflowError, InvalidVariant):
         return None  # such bounds say nothing
 
 

@@ -115,7 +115,7 @@ def test_files_are_skipped_by_the_bounds_of_parts(where: str, read: int, value_f
     assert files_read(table_of(files, value_first=value_first), where) == read
 
 
-@pytest.mark.parametrize("bounds", ["", "no z85 \x7f", "00000", "0S&u501fk+", None, {"$['a']": 1}], ids=repr)
+@pytest.mark.parametrize("bounds", ["", "no z85 \x7f", "00000", "#1234", "0S&u501fk+", None, {"$['a']": 1}], ids=repr)
 def test_bounds_that_are_none_skip_nothing(bounds: Any) -> None:
     table = table_of([[{"a": 1}]])
     store = table.store
