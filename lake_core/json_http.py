@@ -24,10 +24,11 @@ _MOST_BYTES = 64 << 20
 class HttpRefusal(Exception):
     """The server refused a request. Callers turn it into an error of their own."""
 
-    def __init__(self, status: int, reason: str) -> None:
+    def __init__(self, status: int, reason: str, code: str = "") -> None:
         super().__init__(f"{status} {reason}".rstrip())
         self.status = status
-        self.reason = reason
+        self.code = code
+        """The server's own word for the error, if it has one."""
 
 
 class HttpFailure(Exception):
@@ -60,9 +61,10 @@ class JsonServer:
                     text = answer.read(_MOST_BYTES)
                 return json.loads(text) if is_read else None
             except HTTPError as error:
-                failure = f"{error.code} {_message(error)}".rstrip()
+                reason, code = _reason(error)
+                failure = f"{error.code} {reason}".rstrip()
                 if error.code not in _AGAIN:
-                    raise HttpRefusal(error.code, failure.partition(" ")[2]) from None
+                    raise HttpRefusal(error.code, reason, code) from None
             except (URLError, HTTPException, OSError) as error:
                 failure = f"cannot be reached: {getattr(error, 'reason', error)}"
             except ValueError:
@@ -72,12 +74,13 @@ class JsonServer:
         raise HttpFailure(failure)
 
 
-def _message(error: HTTPError) -> str:
-    """Return what the server says about an error."""
+def _reason(error: HTTPError) -> tuple[str, str]:
+    """Return what the server says about an error, and its own word for it."""
     try:
-        return str(json.loads(error.read(1 << 16))["message"])[:500]
-    except (ValueError, KeyError, TypeError, OSError, HTTPException):
-        return str(error.reason or "")
+        body = json.loads(error.read(1 << 16))
+        return str(body["message"])[:500], str(body.get("error_code") or "")
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, HTTPException):
+        return str(error.reason or ""), ""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

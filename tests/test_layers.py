@@ -16,6 +16,7 @@ _GROUND = (
     "lake_core.readable",
     "lake_core.runtime",
     "lake_core.backoff",
+    "lake_core.json_http",
     "lake_core.clock",
     "lake_core.varint",
     "lake_core.txn",
@@ -53,6 +54,7 @@ _ALL_OF_CORE = (
     *_TREE,
     "lake_core.lake",
     *_FORMATS,
+    "lake_core.catalog",
     "lake_core.workspace",
     "lake_core.spark",
 )
@@ -97,6 +99,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.varint": ("lake_core.errors",),
     "lake_core.txn": ("lake_core.errors",),
     "lake_core.backoff": ("lake_core.runtime",),
+    "lake_core.json_http": ("lake_core.backoff",),
     "lake_core.runner": ("lake_core.errors", "lake_core.runtime"),
     "lake_core.store": ("lake_core.errors", "lake_core.readable", "lake_core.runtime", "lake_core.backoff"),
     "lake_core.inspection": ("lake_core.errors", "lake_core.store"),
@@ -136,7 +139,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.pool": (*_FOUNDATION, "lake_core.expression", "lake_core.journal"),
     "lake_core.report": (*_FOUNDATION, *_TREE, "lake_core.lake"),  # what commands and pages both show
     "lake_core.ui": (*_FOUNDATION, *_TREE, "lake_core.lake", "lake_core.report"),
-    "lake_core.cli": (*_FOUNDATION, *_TREE, "lake_core.lake", *_FORMATS, "lake_core.report", "lake_core.ui"),
+    "lake_core.catalog": (*_FOUNDATION, *_TREE, "lake_core.lake", "lake_core.delta"),
+    "lake_core.cli": (
+        *(*_FOUNDATION, *_TREE, "lake_core.lake", *_FORMATS),
+        *("lake_core.catalog", "lake_core.report", "lake_core.ui"),
+    ),
     "lake_core.spark": (
         "lake_core",
         "lake_core.version",
