@@ -116,6 +116,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "lake_core.dataset",
         "lake_core.inspection",
         "lake_core.lake",
+        "lake_core.catalog",
+        "lake_core.delta",
     ),
     "lake_core.expression": _FOUNDATION,
     "lake_core.journal": _FOUNDATION,

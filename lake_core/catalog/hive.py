@@ -82,6 +82,12 @@ class HiveCatalog(Catalog):
                 )
             except (thrift.AlreadyExistsException, thrift.NoSuchObjectException):
                 raise TableChanged(table.name) from None
+            except thrift.InvalidObjectException:  # metastores say this of a missing database, too
+                try:
+                    client.get_database(schema)
+                except thrift.NoSuchObjectException:
+                    raise TableChanged(table.name) from None
+                raise
 
     def update(self, schema: str, current: RegisteredTable, table: TableDefinition) -> None:
         """Change a table, on condition of the write that it records.
