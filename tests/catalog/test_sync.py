@@ -325,13 +325,14 @@ def test_a_sync_that_is_overtaken_leaves_nothing_outdated(lake: Lake, kind: type
 
     def overtake(request: str) -> None:
         if request == request_ and next(overtaken, False):
-            with lake.session() as s:
+            other = Lake.open(lake.url)
+            with other.session() as s:
                 if request_ == "drop items":
                     s.create_delta("tables/items", pa.schema([("again", pa.int64())]))
                 else:
                     s.drop("tables/items")
                 s.delta("tables/orders").append(pa.table({"id": [1], "later": ["x"]}), schema_mode="merge")
-            sync_branch(lake, catalog, "db")
+            sync_branch(other, catalog, "db")
 
     catalog.before = overtake
     if kind is ReplacingCatalog and request_ == "update orders":
@@ -339,6 +340,24 @@ def test_a_sync_that_is_overtaken_leaves_nothing_outdated(lake: Lake, kind: type
     sync_branch(lake, catalog, "db")
     assert next(overtaken, None) is None, "nothing was overtaken"
     assert shown(catalog) == columns(lake)
+
+
+def test_a_sync_that_was_held_up_does_not_bring_a_dropped_table_back(tmp_path: Path, catalog: MemoryCatalog) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    with lake.session() as s:
+        s.create_delta("tables/only", SCHEMA)
+    held_up = iter([True])
+
+    def hold_up(request: str) -> None:
+        if request == "create only" and next(held_up, False):
+            other = Lake.open(lake.url)
+            with other.session() as s:
+                s.drop("tables/only")
+            sync_branch(other, catalog, "db")
+
+    catalog.before = hold_up
+    sync_branch(lake, catalog, "db")
+    assert catalog.requests == ["create_schema", "create only", "drop only"]
 
 
 def test_a_table_of_others_that_appears_meanwhile_stays(lake: Lake, catalog: MemoryCatalog) -> None:
