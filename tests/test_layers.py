@@ -200,6 +200,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_orch.checks": (),
     "lake_orch.published_checks": _ABOVE_RESOURCES,
     "lake_orch.change_sensors": _ABOVE_RESOURCES,
+    "lake_orch.catalog": _ABOVE_RESOURCES,
     "lake_orch.landing_zone": _ABOVE_RESOURCES,
     "lake_orch.maintenance": (*_ABOVE_RESOURCES, "lake_orch.jobs"),
     "lake_orch.pipes": _ABOVE_RESOURCES,

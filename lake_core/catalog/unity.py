@@ -40,7 +40,6 @@ _UNITY_OF: Final[Mapping[str, tuple[str, str]]] = {
     "date": ("DATE", "date"),
     "timestamp": ("TIMESTAMP", "timestamp"),
     "timestamp_ntz": ("TIMESTAMP_NTZ", "timestamp_ntz"),
-    "void": ("NULL", "void"),
     "variant": ("VARIANT", "variant"),
 }
 """Unity Catalog's name of each primitive type, and Spark's text of it."""

@@ -61,6 +61,9 @@ def definition(
 class CatalogSuite:
     """Tests that every catalog must pass. Override the fixture `catalog` and the method `create_foreign`."""
 
+    without_form: tuple[str, ...] = ()
+    """The types of columns, as Delta names them, that the catalog refuses."""
+
     @pytest.fixture
     def catalog(self) -> Catalog:
         """Return the catalog. It may hold the schemas of other tests."""
@@ -199,6 +202,10 @@ class CatalogSuite:
             )
         )
         table = definition(schema=columns)
+        if type in self.without_form:
+            with pytest.raises(UnsupportedColumn, match="'plain'"):
+                catalog.check(table)
+            return
         catalog.check(table)
         catalog.create(schema, table)
         assert self._only(catalog, schema).origin == table.origin

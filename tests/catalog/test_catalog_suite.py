@@ -91,6 +91,8 @@ class TestHive(CatalogSuite):
 
 
 class TestUnity(CatalogSuite):
+    without_form = ("void",)
+
     @pytest.fixture
     def catalog(self, unity: UnityServer) -> Catalog:
         return UnityCatalog(unity.url, "main")
