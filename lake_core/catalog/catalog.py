@@ -42,6 +42,8 @@ class Catalog(ABC):
     """The name of the class in the registry."""
     longest_name: ClassVar[int] = 128
     """The most characters of the name of a table or schema."""
+    folds_case: ClassVar[bool] = True
+    """Whether the catalog keeps the names of schemas in lower case."""
     updates_in_place: ClassVar[bool] = True
     """Whether an update keeps the table. Otherwise it is dropped and created, and only if its definition changes."""
 

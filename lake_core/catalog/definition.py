@@ -21,6 +21,9 @@ BRANCH, COMMIT, VERSION = f"{_PREFIX}branch", f"{_PREFIX}commit", f"{_PREFIX}ver
 FINGERPRINT = f"{_PREFIX}definition"
 """The keys of a registered table's parameters that record where it comes from."""
 
+_TEXT: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f]+")
+"""What a record holds: never what a terminal would obey."""
+_NUMBER: Final = re.compile(r"\d{1,18}", re.ASCII)
 _FILE: Final = re.compile(r"^file:/+")
 _RENDERING: Final = 1
 """Raised when a release writes the same definition to a catalog in another way, so that tables are written again."""
@@ -59,8 +62,9 @@ class Origin:
     def of(cls, parameters: Mapping[str, str] | None) -> Origin | None:
         """Read the record from parameters. Return None if it is not there as a whole: the table is somebody else's."""
         keys = (LAKE, BRANCH, PATH, DATASET, COMMIT, VERSION, FINGERPRINT)
-        texts = {key: value for key in keys if (value := (parameters or {}).get(key)) and isinstance(value, str)}
-        if len(texts) != len(keys) or not (texts[VERSION].isascii() and texts[VERSION].isdecimal()):
+        values = {key: (parameters or {}).get(key) for key in keys}
+        texts = {key: value for key, value in values.items() if isinstance(value, str) and _TEXT.fullmatch(value)}
+        if len(texts) != len(keys) or not _NUMBER.fullmatch(texts[VERSION]):
             return None
         return cls(
             lake=texts[LAKE],

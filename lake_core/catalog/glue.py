@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from lake_core.catalog.catalog import Catalog, TableChanged
 from lake_core.catalog.definition import Origin, RegisteredTable
-from lake_core.catalog.errors import CatalogError, CatalogRefused, CatalogUnavailable
+from lake_core.catalog.errors import CatalogError, CatalogRefused, CatalogUnavailable, InvalidCatalogOption
 from lake_core.catalog.hive_table import (
     INPUT_FORMAT,
     OUTPUT_FORMAT,
@@ -66,6 +66,8 @@ class GlueCatalog(Catalog):
             raise CatalogRefused(
                 f"the catalog glue needs the package {error.name}: install lake-orch with the extra glue"
             ) from None
+        if self.endpoint is not None and "@" in self.endpoint:
+            raise InvalidCatalogOption("the endpoint of Glue must not hold credentials: set AWS_ACCESS_KEY_ID")
         with self._answers("the configuration"):
             session = boto3.Session(profile_name=self.profile, region_name=self.region)
             config = Config(retries={"mode": "standard", "total_max_attempts": 5})
@@ -184,7 +186,7 @@ def _registered(table: Mapping[str, Any]) -> RegisteredTable:
 def _input(table: TableDefinition, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the definition of a table as Glue has it, with what others added to the table that is there."""
     columns = [
-        {"Name": name, "Type": type} | ({} if comment is None else {"Comment": comment[:255]})
+        {"Name": name, "Type": type} | ({} if comment is None else {"Comment": comment})
         for name, type, comment in hive_columns(table)
     ]
     return {

@@ -31,6 +31,9 @@ _SPARK: Final = "spark.sql.sources."
 _LONGEST_PARAMETER: Final = 4000
 """The most characters of a parameter in a metastore's database, by which Spark splits schemas."""
 
+_LONGEST_COMMENT: Final = 255
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]+")
+
 _HIVE_OF: Final[Mapping[str, str]] = {
     "string": "string",
     "long": "bigint",
@@ -85,7 +88,8 @@ def hive_columns(table: TableDefinition) -> list[tuple[str, str, str | None]]:
 
 
 def _comment(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+    """Return a comment as catalogs hold it: in one line, and cut. The schema in the parameters has all of it."""
+    return _CONTROL.sub(" ", value)[:_LONGEST_COMMENT] if isinstance(value, str) and value else None
 
 
 def hive_parameters(table: TableDefinition, others: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -110,7 +114,7 @@ def hive_parameters(table: TableDefinition, others: Mapping[str, str] | None = N
         parameters[f"{_SPARK}schema.numPartCols"] = str(len(table.partition_columns))
         parameters |= {f"{_SPARK}schema.partCol.{number}": name for number, name in enumerate(table.partition_columns)}
     if table.description:
-        parameters["comment"] = table.description
+        parameters["comment"] = table.description[:_LONGEST_PARAMETER]
     return kept | parameters
 
 

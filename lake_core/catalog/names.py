@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"[a-z0-9_]+")
 _REPLACED: Final = re.compile(r"[/.\- ]")
+_SCHEMA: Final = re.compile(r"[^./\s\x00-\x1f\x7f]+")
 _LEFT_OUT: Final = "tables/"
 """The folder in which the tables of assets are. Names leave it out."""
 
@@ -32,6 +33,17 @@ def table_name(path: str, longest: int) -> str:
 def schema_name(base: str, branch: str, longest: int) -> str:
     """Return the name of a branch's schema, beside that of the main branch. Raises InvalidTableName."""
     return check_table_name(_REPLACED.sub("_", f"{base}_{branch}").lower(), longest, f"the branch {branch!r}", None)
+
+
+def check_schema_name(schema: str, longest: int, *, folds_case: bool) -> None:
+    """Check the name of a schema, which may exist and need not be plain. Raises InvalidTableName."""
+    if not _SCHEMA.fullmatch(schema) or len(schema) > longest:
+        raise InvalidTableName(
+            f"a schema cannot be called {schema!r}: a name has at most {longest} characters, and no dots, slashes, "
+            "blanks or control characters"
+        )
+    if folds_case and schema != schema.lower():
+        raise InvalidTableName(f"the catalog keeps names in lower case: write the schema {schema!r} so")
 
 
 def check_table_name(name: str, longest: int, what: str, remedy: str | None) -> str:

@@ -81,6 +81,8 @@ class Plan:
     refused: Sequence[Refusal] = ()
     later: Sequence[str] = ()
     """The names of tables that a sync of a later commit has written. They are left as they are."""
+    unchanged: int = 0
+    """The number of tables that the catalog has as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,7 @@ def plan_sync(
     drops: list[Change] = []
     refused = [Refusal(path, reason) for path, reason in sorted(collisions.items())]
     later: list[str] = []
+    unchanged = 0
     for table in sorted(tables, key=lambda each: each.path):
         if table.path not in names:
             continue
@@ -136,6 +139,7 @@ def plan_sync(
             continue
         current, origin = own[name]
         if _is_written(current, origin, table):
+            unchanged += 1
             continue
         reason, is_later = _obstacle(current, origin, source, position)
         if is_later:
@@ -155,7 +159,7 @@ def plan_sync(
             refused.append(Refusal(name, reason))
         else:
             drops.append(DropTable(name, current))
-    return Plan([*creates, *drops], refused, later)
+    return Plan([*creates, *drops], refused, later, unchanged)
 
 
 def _is_written(current: RegisteredTable, origin: Origin, table: LakeTable) -> bool:
@@ -181,7 +185,7 @@ def _obstacle(
     location = f"{source.root}/{origin.path}"
     if not is_at(current.location, location):
         return (
-            f"{current.name!r} is registered at {current.location}, and this lake has it at {location}: {remedy}",
+            f"{current.name!r} is registered at {current.location!r}, and this lake has it at {location}: {remedy}",
             False,
         )
     return None, False
@@ -193,5 +197,5 @@ def _taken(name: str, current: RegisteredTable, source: Source, path: str) -> st
     if current.origin is None:
         return f"{name!r} is in the catalog, and no lake registered it: {remedy}"
     if current.origin.lake != source.lake:
-        return f"{name!r} is a table of another lake ({current.origin.lake}): {remedy}"
+        return f"{name!r} is a table of another lake, {current.origin.lake!r}: {remedy}"
     return f"{name!r} is registered from the branch {current.origin.branch!r} of this lake: {remedy}"

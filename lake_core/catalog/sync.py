@@ -9,6 +9,7 @@ the lake but the checkout of what is published, if a publisher failed before it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -19,13 +20,16 @@ from lake_core.catalog.definition import Origin, TableDefinition, catalog_schema
 from lake_core.catalog.errors import (
     BranchNotReadable,
     CatalogChanged,
+    CatalogRefused,
     CatalogUnavailable,
     TablesRefused,
     UnsupportedColumn,
 )
-from lake_core.catalog.names import schema_name
+from lake_core.catalog.names import check_schema_name, schema_name
 from lake_core.catalog.plan import CreateTable, DropTable, LakeTable, Position, Refusal, Source, UpdateTable, plan_sync
+from lake_core.errors import CredentialsInUrl, InvalidUrl
 from lake_core.lake.refs.reached import CommitLinks
+from lake_core.readable import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
 
 TABULAR: Final = "delta"
 """The format of datasets that catalogs know as tables."""
+_PASSWORD: Final = re.compile(r"://[^/@]*:[^/]*@")
 _TRIES: Final = 6
 _ROUNDS: Final = 5
 """How often a sync follows a branch that moves meanwhile."""
@@ -77,6 +82,8 @@ class Synced:
     """The names of tables that a sync of a later commit has written."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Datasets that are no tables, by path, with their formats."""
+    unused_names: Sequence[str] = ()
+    """Paths for which a name was chosen, and at which there is no table."""
 
     def check(self) -> None:
         """Raise TablesRefused if a table was refused."""
@@ -127,12 +134,16 @@ def sync_branch(
         BranchNotReadable: The branch has no folders that other engines read.
         RefNotFound: There is no such branch.
         CatalogUnavailable: The catalog gives no final answer. What was done stays.
-        CatalogRefused: The catalog refuses.
+        CatalogRefused: The catalog refuses to list what it has, or to create the schema.
+        InvalidTableName: The schema cannot have this name.
+        InvalidUrl: The `location` is no URL, or holds credentials.
         CatalogChanged: Others changed the catalog at each try.
         Diverged: What is published cannot be checked out. `lake adopt` brings in what another writer has committed.
     """
     check_readable(lake, branch)
-    sync = _Sync(lake, catalog, schema, branch, dict(names or {}), (location or lake.url).rstrip("/"), moved)
+    check_schema_name(schema, catalog.longest_name, folds_case=catalog.folds_case)
+    root = lake.url.rstrip("/") if location is None else _checked_location(location)
+    sync = _Sync(lake, catalog, schema, branch, dict(names or {}), root, moved)
     if dry_run:
         return sync.look()
     for _ in range(_ROUNDS):
@@ -187,6 +198,15 @@ def check_readable(lake: Lake, branch: str) -> None:
         )
 
 
+def _checked_location(location: str) -> str:
+    """Return a URL of the lake for others. Raises InvalidUrl, CredentialsInUrl."""
+    if _PASSWORD.search(location):
+        raise CredentialsInUrl("the location must not hold credentials: everybody who reads the catalog would see them")
+    if ":/" not in location and not location.startswith("/"):
+        raise InvalidUrl(f"the location {location!r} is no URL: write it as s3a://bucket/lake")
+    return location.rstrip("/")
+
+
 class _Sync:
     """A sync of a branch to a schema."""
 
@@ -213,31 +233,39 @@ class _Sync:
         """Sync the head of the branch. Read everything again for as long as others change the same tables."""
         if self._lake.status().pending_checkout:
             self._lake.maintenance.checkout()
+        changed = ""
         for tries in range(1, _TRIES + 1):
             synced, steps, has_schema = self._prepare()
             try:
                 if steps and not has_schema:
                     self._catalog.create_schema(self._schema)
-                for step in steps:
-                    self._apply(step)
-                return synced
-            except TableChanged:
+                refused = [refusal for step in steps if (refusal := self._apply(step)) is not None]
+                rows = [step.row for step in steps if step.row.path not in {refusal.name for refusal in refused}]
+                return replace(synced, tables=rows, refused=[*synced.refused, *refused])
+            except TableChanged as error:
+                changed = str(error)
                 _BACKOFF.wait(tries)
             except CatalogUnavailable as error:
-                raise CatalogUnavailable(f"{error} ({len(self.done)} changes are done)") from None
+                raise CatalogUnavailable(f"{error} ({count_of(len(self.done), 'change')} made before)") from None
         raise CatalogChanged(
-            f"others changed tables of {self._schema!r} at each of {_TRIES} tries: run the sync again later"
+            f"others changed {changed!r} in {self._schema!r} at each of {_TRIES} tries, or it is there and you may not "
+            "see it: run the sync again later, or choose another name by --name"
         )
 
-    def _apply(self, step: _Step) -> None:
-        match step.change, step.definition:
-            case CreateTable(), TableDefinition() as definition:
-                self._catalog.create(self._schema, definition)
-            case UpdateTable(current=current), TableDefinition() as definition:
-                self._catalog.update(self._schema, current, definition)
-            case DropTable(current=current), _:
-                self._catalog.drop(self._schema, current)
+    def _apply(self, step: _Step) -> Refusal | None:
+        """Make a change. Return a refusal if the catalog refuses this table."""
+        try:
+            match step.change, step.definition:
+                case CreateTable(), TableDefinition() as definition:
+                    self._catalog.create(self._schema, definition)
+                case UpdateTable(current=current), TableDefinition() as definition:
+                    self._catalog.update(self._schema, current, definition)
+                case DropTable(current=current), _:
+                    self._catalog.drop(self._schema, current)
+        except CatalogRefused as error:
+            return Refusal(step.row.path, f"{step.row.path}: {error}")
         self.done.append(step.row)
+        return None
 
     def _prepare(self) -> tuple[Synced, list[_Step], bool]:
         """Return what a sync does now, and whether the schema exists."""
@@ -252,19 +280,13 @@ class _Sync:
             self._schema,
             head.id,
             tables=tuple(step.row for step in steps),
-            unchanged=self._unchanged(tables, steps, [*plan.refused, *refused], plan.later),
+            unchanged=plan.unchanged + len(plan.changes) - len(steps) - len(refused),
             refused=[*plan.refused, *refused],
             later=plan.later,
             left_out=left_out,
+            unused_names=sorted(self._source.names.keys() - {table.path for table in tables}),
         )
         return synced, steps, registered is not None
-
-    @staticmethod
-    def _unchanged(
-        tables: Sequence[LakeTable], steps: Sequence[_Step], refused: Sequence[Refusal], later: Sequence[str]
-    ) -> int:
-        changed = {step.row.path for step in steps if not isinstance(step.change, DropTable)}
-        return sum(each.path not in changed | {refusal.name for refusal in refused} for each in tables) - len(later)
 
     def _tables(self, head: Commit) -> tuple[list[LakeTable], dict[str, str]]:
         """Return the tables of a commit, and the formats of its other datasets."""
@@ -341,12 +363,17 @@ class _Positions:
 
     def __init__(self, refs: RefsState, head: Commit) -> None:
         self._links, self._head = CommitLinks(refs), head
+        self._known: dict[str, Position] = {}
 
     def position(self, commit: str) -> Position:
         """Return where a commit is."""
-        if self._is_reached(self._head.id, commit):
-            return Position.REACHED
-        return Position.LATER if self._is_reached(commit, self._head.id) else Position.UNKNOWN
+        if commit not in self._known:
+            if self._is_reached(self._head.id, commit):
+                self._known[commit] = Position.REACHED
+            else:
+                is_later = self._is_reached(commit, self._head.id)
+                self._known[commit] = Position.LATER if is_later else Position.UNKNOWN
+        return self._known[commit]
 
     def _is_reached(self, start: str, commit: str) -> bool:
         """Return whether a commit is another one, or one of its ancestors."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from lake_core.catalog.catalog import Catalog, TableChanged
-from lake_core.catalog.definition import Origin, RegisteredTable
+from lake_core.catalog.definition import Origin, RegisteredTable, is_of_record
 from lake_core.catalog.errors import CatalogRefused, CatalogUnavailable, InvalidCatalogOption, UnsupportedColumn
 from lake_core.delta.schema import ArrayType, MapType, PrimitiveType, StructField, StructType, schema_to_json
 from lake_core.json_http import HttpFailure, HttpRefusal, JsonServer, NoJson
@@ -63,6 +63,7 @@ class UnityCatalog(Catalog):
 
     kind: ClassVar[str] = "unity"
     longest_name: ClassVar[int] = 255
+    folds_case: ClassVar[bool] = False
     updates_in_place: ClassVar[bool] = False
 
     def tables(self, schema: str) -> Mapping[str, RegisteredTable] | None:
@@ -80,9 +81,11 @@ class UnityCatalog(Catalog):
                     return None
                 raise self._refused(schema, error) from None
             tables |= {table["name"]: _registered(table) for table in page.get("tables") or ()}
-            token = page.get("next_page_token") or ""
+            after, token = token, page.get("next_page_token") or ""
             if not token:
                 return tables
+            if token == after:
+                raise CatalogRefused(f"Unity Catalog at {self.uri} answers with the same page of {schema} again")
 
     def create_schema(self, schema: str) -> None:
         """Create a schema, unless it exists."""
@@ -98,7 +101,28 @@ class UnityCatalog(Catalog):
 
     def create(self, schema: str, table: TableDefinition) -> None:
         """Register a table."""
-        body = {
+        self._create(schema, self._body(schema, table))
+
+    def update(self, schema: str, current: RegisteredTable, table: TableDefinition) -> None:
+        """Drop a table and create it again, as the server cannot change it. If it refuses, create it as it was."""
+        found = self._drop(schema, current)
+        if found is None:
+            raise TableChanged(current.name)
+        others = {key: value for key, value in (found.get("properties") or {}).items() if not is_of_record(key)}
+        body = self._body(schema, table)
+        try:
+            self._create(schema, {**body, "properties": others | body["properties"]})
+        except CatalogRefused:
+            before = {key: found[key] for key in (*body, "comment") if found.get(key) is not None}
+            self._create(schema, {**before, "catalog_name": self.catalog, "schema_name": schema})
+            raise
+
+    def drop(self, schema: str, current: RegisteredTable) -> None:
+        """Remove a table. The server has no condition for this: it is compared just before."""
+        self._drop(schema, current)
+
+    def _body(self, schema: str, table: TableDefinition) -> dict[str, Any]:
+        return {
             "name": table.name,
             "catalog_name": self.catalog,
             "schema_name": schema,
@@ -109,36 +133,39 @@ class UnityCatalog(Catalog):
             "properties": table.origin.parameters(),
             **({"comment": table.description} if table.description else {}),
         }
+
+    def _create(self, schema: str, body: Mapping[str, Any]) -> None:
+        what = f"{schema}.{body['name']}"
         try:
-            self._ask("POST", "/tables", f"{schema}.{table.name}", body)
+            self._ask("POST", "/tables", what, body)
         except HttpRefusal as error:
             if error.code in (*_EXISTS, _NO_SCHEMA):
-                raise TableChanged(table.name) from None
-            raise self._refused(f"{schema}.{table.name}", error) from None
+                raise TableChanged(str(body["name"])) from None
+            raise self._refused(what, error) from None
 
-    def update(self, schema: str, current: RegisteredTable, table: TableDefinition) -> None:
-        """Drop a table and create it again, as the server cannot change it."""
-        self.drop(schema, current)
-        self.create(schema, table)
-
-    def drop(self, schema: str, current: RegisteredTable) -> None:
-        """Remove a table. The server has no condition for this: it is compared just before."""
+    def _drop(self, schema: str, current: RegisteredTable) -> dict[str, Any] | None:
+        """Remove a table, and return what it was. Return None if it was gone."""
         what = f"{schema}.{current.name}"
         path = f"/tables/{quote(f'{self.catalog}.{what}', safe='')}"
+        found = None
         try:
-            found = _registered(self._ask("GET", path, what))
-            if found != current or found.handle != current.handle:
+            found = self._ask("GET", path, what)
+            registered = _registered(found)
+            if registered != current or registered.handle != current.handle:
                 raise TableChanged(current.name)
             self._ask("DELETE", path, what)
         except HttpRefusal as error:
             if error.code not in (_NO_TABLE, _NO_SCHEMA):
                 raise self._refused(what, error) from None
+        return found
 
     def _ask(self, method: str, path: str, what: str, body: object = None) -> dict[str, Any]:
         """Send a request. Raises HttpRefusal, which the caller turns into an error of ours."""
         parts = urlsplit(self.uri)
-        if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
+        if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc or parts.query:
             raise InvalidCatalogOption("the uri of a Unity Catalog server is written as https://host:port")
+        if not self.catalog or set("./ ") & set(self.catalog):
+            raise InvalidCatalogOption(f"a catalog of Unity Catalog cannot be called {self.catalog!r}")
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         server = JsonServer(f"{self.uri.rstrip('/').removesuffix(_PATH)}{_PATH}", headers)
         with self._answers(what):

@@ -94,6 +94,8 @@ def _lines(synced: Synced, *, dry_run: bool) -> Iterator[str]:
         yield f"refused {refusal.name}: {refusal.reason}"
     for name in synced.later:
         yield f"left {synced.schema}.{name}: a sync of a later commit has written it"
+    for path in synced.unused_names:
+        yield f"no table is at {path}: its --name is not used"
     for path, format in synced.left_out.items():
         yield f"left out {path}: catalogs have tables, and this is of the format {format}"
     unchanged = f"{count_of(synced.unchanged, 'table')} unchanged"

@@ -63,6 +63,8 @@ class CatalogSuite:
 
     without_form: tuple[str, ...] = ()
     """The types of columns, as Delta names them, that the catalog refuses."""
+    many = 120
+    """More tables than the catalog lists at once."""
 
     @pytest.fixture
     def catalog(self) -> Catalog:
@@ -108,7 +110,7 @@ class CatalogSuite:
 
     def test_many_tables_are_listed(self, catalog: Catalog, schema: str) -> None:
         """List more tables than a page has."""
-        names = [f"t{number:03}" for number in range(120)]
+        names = [f"t{number:03}" for number in range(self.many)]
         for name in names:
             catalog.create(schema, definition(name))
         assert sorted(catalog.tables(schema) or ()) == names

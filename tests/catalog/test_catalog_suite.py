@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lake_core.catalog import Catalog
+from lake_core.catalog.errors import CatalogRefused
 from lake_core.catalog.glue import GlueCatalog
 from lake_core.catalog.hive import HiveCatalog
 from lake_core.catalog.unity import UnityCatalog
@@ -60,6 +61,12 @@ class TestGlue(CatalogSuite):
 @pytest.mark.spark
 @pytest.mark.xdist_group("metastore")
 class TestHive(CatalogSuite):
+    many = 25
+
+    @pytest.fixture(autouse=True)
+    def _short_pages(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("lake_core.catalog.hive._AT_ONCE", 10)
+
     @pytest.fixture
     def catalog(self, metastore: HiveMetastore) -> Catalog:
         return HiveCatalog(metastore.uri)
@@ -110,6 +117,23 @@ class TestUnity(CatalogSuite):
         with pytest.raises(TableChanged):
             catalog.create(schema, definition())
         assert self._only(catalog, schema).origin == definition().origin
+
+    def test_a_definition_that_the_server_refuses_leaves_the_table_as_it_was(
+        self, catalog: UnityCatalog, unity: UnityServer, schema: str
+    ) -> None:
+        catalog.create(schema, definition())
+        before = {key: value for key, value in unity.schemas["main", schema]["orders"].items() if key != "table_id"}
+        unity.refused_columns = {"new"}
+        with pytest.raises(CatalogRefused, match="Unsupported type"):
+            catalog.update(schema, self._only(catalog, schema), definition(version=1, schema=schema_of("id", "new")))
+        after = unity.schemas["main", schema]["orders"]
+        assert {key: value for key, value in after.items() if key != "table_id"} == before
+
+    def test_what_others_added_stays(self, catalog: UnityCatalog, unity: UnityServer, schema: str) -> None:
+        catalog.create(schema, definition())
+        unity.schemas["main", schema]["orders"]["properties"]["owner-team"] = "sales"
+        catalog.update(schema, self._only(catalog, schema), definition(version=1, schema=schema_of("id", "new")))
+        assert unity.schemas["main", schema]["orders"]["properties"]["owner-team"] == "sales"
 
     def test_a_lost_answer_to_a_drop_changes_nothing(
         self, catalog: Catalog, unity: UnityServer, schema: str, monkeypatch: pytest.MonkeyPatch

@@ -11,15 +11,19 @@ import pyarrow as pa
 import pytest
 
 from lake_core import Lake
-from lake_core.catalog import Catalog, RegisteredTable, sync_branch, sync_branches
+from lake_core.catalog import Catalog, Origin, RegisteredTable, sync_branch, sync_branches
+from lake_core.catalog.definition import COMMIT, FINGERPRINT, LAKE, PATH, VERSION
 from lake_core.catalog.errors import (
     BranchNotReadable,
     CatalogChanged,
+    CatalogRefused,
     CatalogUnavailable,
+    InvalidTableName,
     TablesRefused,
 )
 from lake_core.delta import DeltaTable
-from lake_core.testing.catalog_suite import CatalogSuite
+from lake_core.errors import InvalidUrl
+from lake_core.testing.catalog_suite import CatalogSuite, definition
 from tests.catalog.memory_catalog import MemoryCatalog, ReplacingCatalog
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -279,7 +283,7 @@ def test_a_catalog_that_fails_says_what_is_done(lake: Lake, catalog: MemoryCatal
             raise CatalogUnavailable("no answer")
 
     catalog.before = fail
-    with pytest.raises(CatalogUnavailable, match="1 changes are done"):
+    with pytest.raises(CatalogUnavailable, match="1 change made before"):
         sync_branch(lake, catalog, "db")
 
 
@@ -292,6 +296,65 @@ def test_a_failing_catalog_does_not_fail_a_publish(lake: Lake, catalog: MemoryCa
         sync_branch(lake, catalog, "db")
     add_rows(lake)
     assert lake.delta("tables/orders").version == 1
+
+
+def test_a_table_that_the_catalog_refuses_does_not_hold_up_the_others(lake: Lake, catalog: MemoryCatalog) -> None:
+    def refuse(request: str) -> None:
+        if request == "create items":
+            raise CatalogRefused("not allowed")
+
+    catalog.before = refuse
+    synced = sync_branch(lake, catalog, "db")
+    assert actions(synced) == [("create", "orders", ())]
+    assert [each.reason for each in synced.refused] == ["tables/items: not allowed"]
+
+
+def test_a_name_without_a_table_is_said(lake: Lake, catalog: MemoryCatalog) -> None:
+    assert sync_branch(lake, catalog, "db", names={"tables/ordres": "all"}).unused_names == ["tables/ordres"]
+
+
+@pytest.mark.parametrize("schema", ["", "a.b", "a/b", "a b", "a\n", "Sales", "x" * 129])
+def test_a_schema_that_cannot_be_named_so_is_refused(lake: Lake, catalog: MemoryCatalog, schema: str) -> None:
+    with pytest.raises(InvalidTableName):
+        sync_branch(lake, catalog, schema)
+    assert catalog.schemas == {}
+
+
+@pytest.mark.parametrize("location", ["s3://key:secret@bucket/lake", "bucket/lake", ""])
+def test_a_location_that_is_none_is_refused(lake: Lake, catalog: MemoryCatalog, location: str) -> None:
+    with pytest.raises(InvalidUrl) as error:
+        sync_branch(lake, catalog, "db", location=location)
+    assert "secret" not in str(error.value)
+    assert catalog.schemas == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (VERSION, "9" * 5000),
+        (VERSION, "-1"),
+        (VERSION, "٣"),
+        (PATH, "tables/orders\x1b[2J"),
+        (COMMIT, ""),
+        (FINGERPRINT, None),
+        (LAKE, 7),
+    ],
+)
+def test_a_damaged_record_is_none(key: str, value: object) -> None:
+    parameters = definition().origin.parameters()
+    assert Origin.of(parameters) == definition().origin
+    assert Origin.of({**parameters, key: value}) is None  # type: ignore[dict-item]
+
+
+def test_a_table_whose_record_was_removed_is_left_alone(lake: Lake, catalog: MemoryCatalog) -> None:
+    sync_branch(lake, catalog, "db")
+    table = catalog.schemas["db"]["orders"]
+    catalog.schemas["db"]["orders"] = RegisteredTable(table.name, table.location, None, table.handle)
+    add_rows(lake)
+    assert [each.name for each in sync_branch(lake, catalog, "db").refused] == ["tables/orders"]
+    with lake.session() as s:
+        s.drop("tables/orders")
+    assert actions(sync_branch(lake, catalog, "db")) == []
 
 
 def test_a_lost_answer_does_no_harm(lake: Lake, catalog: MemoryCatalog) -> None:

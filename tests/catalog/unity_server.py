@@ -27,6 +27,7 @@ class UnityServer:
         self.failures: list[int] = []
         """Statuses of the next answers. The request is done nevertheless: its answer is what is lost."""
         self.requests: list[str] = []
+        self.refused_columns: set[str] = set()
         self._turn = threading.Lock()
         server = self
 
@@ -102,6 +103,8 @@ class UnityServer:
             return 400, _error("TABLE_ALREADY_EXISTS", f"Table already exists: {body['name']}")
         if any(_COLUMN - column.keys() for column in body["columns"]):
             return 400, _error("INVALID_ARGUMENT", "a column lacks a field")
+        if self.refused_columns & {column["name"] for column in body["columns"]}:
+            return 400, _error("INVALID_ARGUMENT", "Unsupported type")
         tables[body["name"]] = {**body, "table_id": str(uuid.uuid4())}
         return 200, tables[body["name"]]
 

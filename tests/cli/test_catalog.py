@@ -106,7 +106,7 @@ def test_secrets_come_from_the_environment_and_are_not_printed(
 def test_credentials_of_glue_are_not_printed(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
     options = ["--option", "endpoint=http://127.0.0.1:9", "--option", "region=us-east-1"]
     printed = run(root, "catalog", "sync", "--catalog", "glue", "--schema", "db", *options, code=1)
     assert "never-shown" not in printed

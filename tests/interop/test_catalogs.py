@@ -212,7 +212,7 @@ class TestUnity(CatalogSuite):
 
 
 @needs_unity
-def test_a_lake_is_synced_to_unity_catalog(lake: Lake, unity_url: str) -> None:
+def test_a_lake_is_synced_to_unity_catalog(lake: Lake, unity_url: str, tmp_path: Path) -> None:
     catalog = UnityCatalog(unity_url, "lakes")
     assert len(sync_branch(lake, catalog, "synced").tables) == 2
     assert sync_branch(lake, catalog, "synced").tables == ()
@@ -224,6 +224,8 @@ def test_a_lake_is_synced_to_unity_catalog(lake: Lake, unity_url: str) -> None:
         ("update", "by_days"),
         ("drop", "wide"),
     ]
+    assert list((tmp_path / "lake" / "tables" / "Wide").glob("*.parquet")), "the files of the dropped table stay"
+    assert lake.delta("tables/by/days").to_arrow().num_rows == 3
     table = catalog._ask("GET", "/tables/lakes.synced.by_days", "by_days")
     assert [column["name"] for column in table["columns"]] == ["n", "day", "new"]
     assert table["storage_location"] == f"{lake.url}/tables/by/days"
