@@ -12,6 +12,7 @@ from lake_core.catalog import Catalog, Synced, open_catalog, sync_branch
 from lake_core.catalog.errors import TablesRefused
 from lake_orch.errors import NotALake
 from lake_orch.resources import LakeResource
+from lake_orch.tags import SCOPE_TAG
 from lake_pipes.metadata import BRANCH, COMMIT
 
 RETRIES = dg.RetryPolicy(max_retries=5, delay=30, backoff=dg.Backoff.EXPONENTIAL)
@@ -84,7 +85,9 @@ def lake_catalog(
         **{"group_name": "catalog", "kinds": {kind}, **asset_options},
     )
     definition: dg.AssetsDefinition = asset(sync)
-    job = dg.define_asset_job(f"{asset_key.to_python_identifier()}_job", selection=[definition])
+    job = dg.define_asset_job(
+        f"{asset_key.to_python_identifier()}_job", selection=[definition], tags={SCOPE_TAG: "asset"}
+    )
     schedules = [dg.ScheduleDefinition(job=job, cron_schedule=schedule)] if schedule else []
     return dg.Definitions(
         assets=[definition],

@@ -194,7 +194,7 @@ def check_readable(lake: Lake, branch: str) -> None:
     if branch != main:
         raise BranchNotReadable(
             f"the tables of the branch {branch!r} have no folders that other engines read, only those of {main!r} do: "
-            f"merge it into {main!r}, or read it by lake:// URLs or `lake sql --ref {branch}`"
+            f"merge it into {main!r}, read it by lake:// URLs, or clone its tables into folders of their own"
         )
 
 

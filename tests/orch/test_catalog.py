@@ -12,7 +12,7 @@ import pytest
 
 from lake_core import Lake
 from lake_core.catalog.errors import CatalogUnavailable
-from lake_orch import DeltaIOManager, LakeResource
+from lake_orch import DeltaIOManager, LakeResource, lake_executor
 from lake_orch.catalog import lake_catalog
 from lake_orch.errors import NotALake
 from tests.catalog.memory_catalog import MemoryCatalog
@@ -146,6 +146,17 @@ def test_definitions_load_with_a_schedule_and_two_catalogs(lake: Lake, tmp_path:
         "catalog__glue__db_sensor",
         "catalog__hive__db_sensor",
     }
+
+
+def test_the_runs_of_the_sensor_open_no_session(lake: Lake, instance: dg.DagsterInstance, tmp_path: Path) -> None:
+    resource = LakeResource(root=str(tmp_path / "lake"), scope="run")
+    definitions = dg.Definitions.merge(
+        lake_catalog(MemoryCatalog(), "db"), dg.Definitions(resources={"lake": resource}, executor=lake_executor)
+    )
+    head = lake.list_branches()["main"]
+    assert definitions.resolve_job_def("catalog__memory__db_job").execute_in_process(instance=instance).success
+    assert lake.list_sessions(include_ended=True) == []
+    assert lake.list_branches()["main"] == head, "a sync that published would be followed by another one"
 
 
 def test_a_failing_catalog_does_not_fail_the_publish_of_its_run(lake: Lake, instance: dg.DagsterInstance) -> None:
