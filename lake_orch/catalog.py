@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from lake_core.catalog import Catalog, Synced, open_catalog, sync_branch
-from lake_core.catalog.errors import TablesRefused
+from lake_core.catalog.errors import FINAL
 from lake_orch.errors import NotALake
 from lake_orch.resources import LakeResource
 from lake_orch.tags import SCOPE_TAG
@@ -36,8 +36,9 @@ def lake_catalog(
     """Make an asset that registers the tables of main with a catalog, and a sensor that runs it after each publish.
 
     A publish never waits for a catalog, and never fails with it: the sync is a run of its own. It is tried again while
-    the catalog cannot be reached, and fails for good if a table is refused, after the others are registered. Both need
-    a resource `lake`. Where its branch is not main, as in a branch deployment, nothing is registered.
+    the catalog cannot be reached. It fails for good if the catalog refuses it, or if a table is refused, after the
+    others are registered. Both need a resource `lake`. Where its branch is not main, as in a branch deployment, nothing
+    is registered.
 
     Args:
         catalog: The name of a catalog: `glue`, `hive`, `unity`, or one that a package adds. Or the catalog itself.
@@ -67,14 +68,19 @@ def lake_catalog(
             return dg.MaterializeResult(metadata={"lake/due": False})
         if lake.run_session(context.instance, context.run) is not None:
             context.log.warning("what this run writes is published at its end: the next sync registers it")
-        target = open_catalog(catalog, options) if isinstance(catalog, str) else catalog
-        synced = sync_branch(opened, target, schema, branch=main, names=names, location=location)
-        for table in synced.tables:
-            context.log.info(f"{table.action} {schema}.{table.name}: {table.path} {', '.join(table.changed)}".rstrip())
-        metadata = _metadata(synced)
+        metadata = {}
         try:
+            target = open_catalog(catalog, options) if isinstance(catalog, str) else catalog
+            synced = sync_branch(opened, target, schema, branch=main, names=names, location=location)
+            for table in synced.tables:
+                context.log.info(
+                    f"{table.action} {schema}.{table.name}: {table.path} {', '.join(table.changed)}".rstrip()
+                )
+            for path in synced.unused_names:
+                context.log.warning(f"no table is at {path}: its name is not used")
+            metadata = _metadata(synced)
             synced.check()
-        except TablesRefused as error:
+        except FINAL as error:
             raise dg.Failure(str(error), metadata=metadata, allow_retries=False) from error
         return dg.MaterializeResult(metadata=metadata)
 

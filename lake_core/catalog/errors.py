@@ -43,3 +43,7 @@ class BranchNotReadable(CatalogError):
 
 class TablesRefused(CatalogError):
     """Some tables could not be registered, and the others are. The message names each, and what to do."""
+
+
+FINAL = (UnknownCatalog, InvalidCatalogOption, CatalogRefused, InvalidTableName, BranchNotReadable, TablesRefused)
+"""Errors that another try at the same sync would meet again."""

@@ -99,7 +99,9 @@ class HiveCatalog(Catalog):
             found = _found(client, thrift, schema, current)
             if found is None:
                 raise TableChanged(current.name)
-            condition = {"expected_parameter_key": _WRITE, "expected_parameter_value": found.parameters.get(_WRITE, "")}
+            condition = {}
+            if write := found.parameters.get(_WRITE):
+                condition = {"expected_parameter_key": _WRITE, "expected_parameter_value": write}
             context = thrift.EnvironmentContext(properties={**_NO_STATISTICS, **condition})
             try:
                 client.alter_table_with_environment_context(

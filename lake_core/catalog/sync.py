@@ -27,6 +27,7 @@ from lake_core.catalog.errors import (
 )
 from lake_core.catalog.names import check_schema_name, schema_name
 from lake_core.catalog.plan import CreateTable, DropTable, LakeTable, Position, Refusal, Source, UpdateTable, plan_sync
+from lake_core.delta.errors import DeltaError
 from lake_core.errors import CredentialsInUrl, InvalidUrl
 from lake_core.lake.refs.reached import CommitLinks
 from lake_core.readable import count_of
@@ -311,6 +312,9 @@ class _Sync:
         refused: list[Refusal] = []
         for change, definition in zip(written, definitions, strict=True):
             path = change.table.path
+            if isinstance(definition, Refusal):
+                refused.append(definition)
+                continue
             try:
                 self._catalog.check(definition)
             except UnsupportedColumn as error:
@@ -326,9 +330,13 @@ class _Sync:
                 steps.append(_Step(drop, SyncedTable("drop", drop.name, path)))
         return steps, refused
 
-    def _definition(self, change: CreateTable | UpdateTable, head: Commit) -> TableDefinition:
+    def _definition(self, change: CreateTable | UpdateTable, head: Commit) -> TableDefinition | Refusal:
+        """Read the definition of a table. Return a refusal for a table that this package cannot read."""
         table = change.table
-        metadata = self._lake.repository.commit_state(head, self._branch).delta(table.path).metadata
+        try:
+            metadata = self._lake.repository.commit_state(head, self._branch).delta(table.path).metadata
+        except DeltaError as error:
+            return Refusal(table.path, f"{table.path} cannot be read: {error}")
         schema, description = catalog_schema(metadata), metadata.description or None
         origin = Origin(
             lake=self._source.lake,

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 @click.group()
 def catalog() -> None:
-    """Register the tables of main with a catalog: AWS Glue, a Hive metastore, Unity Catalog."""
+    """Register the tables of main with a catalog.
+
+    AWS Glue, Hive metastores and Unity Catalog are among them.
+    """
 
 
 @catalog.command()

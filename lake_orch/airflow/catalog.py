@@ -55,14 +55,14 @@ class CatalogOperator(BaseOperator):
         """Sync, and return what was done.
 
         Raises:
-            AirflowFailException: A table is refused. The others are registered.
+            AirflowFailException: A table is refused, and the others are registered. Or the catalog refuses the sync.
         """
         from lake_core.catalog import open_catalog, sync_branch
-        from lake_core.catalog.errors import InvalidCatalogOption, TablesRefused, UnknownCatalog
+        from lake_core.catalog.errors import FINAL
         from lake_orch.airflow.errors import without_retry
 
         lake = LakeHook(self.connection).open()
-        with without_retry(TablesRefused, InvalidCatalogOption, UnknownCatalog):
+        with without_retry(*FINAL):
             synced = sync_branch(
                 lake, open_catalog(self.catalog, self.options), self.schema, names=self.names, location=self.location
             )

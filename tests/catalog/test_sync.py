@@ -5,10 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lake_core import Lake
 from lake_core.catalog import Catalog, Origin, RegisteredTable, sync_branch, sync_branches
@@ -22,9 +26,13 @@ from lake_core.catalog.errors import (
     TablesRefused,
 )
 from lake_core.delta import DeltaTable
+from lake_core.delta.errors import UnsupportedReaderFeature
 from lake_core.errors import InvalidUrl
+from lake_core.lake.state.state_store import StateStore
+from lake_core.store import MemoryStore
 from lake_core.testing.catalog_suite import CatalogSuite, definition
 from tests.catalog.memory_catalog import MemoryCatalog, ReplacingCatalog
+from tests.examples import examples
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
@@ -67,7 +75,8 @@ def add_rows(lake: Lake, path: str = "tables/orders", *, column: str | None = No
 
 def shown(catalog: MemoryCatalog, schema: str = "db") -> dict[str, list[str]]:
     """The columns of each registered table."""
-    return {name: catalog.definitions[schema, name].schema.names for name in catalog.schemas[schema]}
+    tables = catalog.schemas.get(schema, {})
+    return {name: catalog.definitions[schema, name].schema.names for name in tables if tables[name].origin is not None}
 
 
 def columns(lake: Lake) -> dict[str, list[str]]:
@@ -307,6 +316,83 @@ def test_a_table_that_the_catalog_refuses_does_not_hold_up_the_others(lake: Lake
     synced = sync_branch(lake, catalog, "db")
     assert actions(synced) == [("create", "orders", ())]
     assert [each.reason for each in synced.refused] == ["tables/items: not allowed"]
+
+
+def test_a_table_that_cannot_be_read_is_refused_by_its_name(
+    lake: Lake, catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after another release has written it: this one makes no such table."""
+    read = StateStore.delta
+
+    def delta(state: StateStore, path: str, **options: Any) -> DeltaTable:
+        if path == "tables/items":
+            raise UnsupportedReaderFeature("the table uses the feature 'x'", feature="x")
+        return read(state, path, **options)
+
+    monkeypatch.setattr(StateStore, "delta", delta)
+    synced = sync_branch(lake, catalog, "db")
+    assert [each.reason for each in synced.refused] == ["tables/items cannot be read: the table uses the feature 'x'"]
+    assert list(catalog.schemas["db"]) == ["orders"]
+
+
+OPERATIONS = st.sampled_from(["add", "widen", "drop", "foreign", "take away", "sync", "fail", "lose", "overtake"])
+
+
+@given(
+    st.lists(st.tuples(OPERATIONS, st.integers(0, 2)), max_size=14), st.sampled_from([MemoryCatalog, ReplacingCatalog])
+)
+@settings(max_examples=examples(60))
+def test_any_history_ends_with_what_main_has_and_leaves_others_alone(
+    operations: list[tuple[str, int]], kind: type[MemoryCatalog]
+) -> None:
+    lake, catalog = Lake.create(MemoryStore()), kind()
+    foreign: dict[str, RegisteredTable] = {}
+    for operation, number in operations:
+        path, name = f"tables/t{number}", f"t{number}"
+        is_there = path in lake.at().datasets()
+        counter = iter(range(100))
+
+        def at_request(request: str, counter: Iterator[int] = counter, number: int = number) -> None:
+            if request != "tables" and next(counter) == number:
+                catalog.before = catalog.after = lambda request: None
+                raise CatalogUnavailable("no answer")
+
+        def overtake(request: str, counter: Iterator[int] = counter, number: int = number) -> None:
+            if request != "tables" and next(counter) == number:
+                catalog.before = lambda request: None
+                with lake.session() as s:
+                    s.create_delta("tables/t0", SCHEMA, exist_ok=True).append(pa.table({"id": [1]}))
+                sync_branch(lake, catalog, "db")
+
+        match operation:
+            case "add" if not is_there:
+                with lake.session() as s:
+                    s.create_delta(path, SCHEMA)
+            case "widen" if is_there:
+                add_rows(lake, path, column=f"c{len(lake.delta(path).metadata.schema.names)}")
+            case "drop" if is_there:
+                with lake.session() as s:
+                    s.drop(path)
+            case "foreign" if name not in catalog.schemas.get("db", {}):
+                catalog.add_foreign("db", name)
+                foreign[name] = catalog.schemas["db"][name]
+            case "take away" if name in foreign:
+                del catalog.schemas["db"][name], foreign[name]
+            case "sync":
+                sync_branch(lake, catalog, "db")
+            case "fail" | "lose" | "overtake":
+                if operation == "lose":
+                    catalog.after = at_request
+                else:
+                    catalog.before = overtake if operation == "overtake" else at_request
+                with suppress(CatalogUnavailable):
+                    sync_branch(lake, catalog, "db")
+                catalog.before = catalog.after = lambda request: None
+        assert all(catalog.schemas["db"][each] == table for each, table in foreign.items())
+    synced = sync_branch(lake, catalog, "db")
+    free = {name: names for name, names in columns(lake).items() if name not in foreign}
+    assert {name: names for name, names in shown(catalog).items() if name not in foreign} == free
+    assert {each.name for each in synced.refused} == {f"tables/{name}" for name in columns(lake) if name in foreign}
 
 
 def test_a_name_without_a_table_is_said(lake: Lake, catalog: MemoryCatalog) -> None:

@@ -87,6 +87,12 @@ def test_a_catalog_that_is_down_is_tried_again(lake: Lake, instance: dg.DagsterI
     assert len([event for event in result.all_events if event.is_step_up_for_retry]) == 2
 
 
+def test_a_catalog_that_refuses_is_not_tried_again(lake: Lake, instance: dg.DagsterInstance) -> None:
+    result = run(lake_catalog("hive", "db", options={"uri": "http://no.metastore"}), lake, instance)
+    assert not result.success
+    assert not [event for event in result.all_events if event.is_step_up_for_retry]
+
+
 def test_a_run_on_another_branch_registers_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
     catalog = MemoryCatalog()
     lake.create_branch("pr-1")
