@@ -101,6 +101,17 @@ def test_spark_reads_by_the_metastore_what_the_lake_has(
 
 
 @needs_delta_spark
+def test_spark_reads_a_table_whose_folder_has_an_unusual_name(
+    lake: Lake, metastore: HiveMetastore, spark: DeltaSpark
+) -> None:
+    path = "tables/Größe & mehr/100% x=1"
+    with lake.session() as s:
+        s.create_delta(path, pa.schema([("n", pa.int32())])).append(pa.table({"n": pa.array([7], pa.int32())}))
+    sync_branch(lake, HiveCatalog(metastore.uri), "unusual", names={path: "sizes"})
+    assert spark.sql("SELECT * FROM unusual.sizes") == [{"n": 7}]
+
+
+@needs_delta_spark
 def test_spark_shows_the_columns_of_the_lake(lake: Lake, metastore: HiveMetastore, spark: DeltaSpark) -> None:
     sync_branch(lake, HiveCatalog(metastore.uri), "shows")
     described = {row["col_name"]: row["data_type"] for row in spark.sql("DESCRIBE shows.wide")}
@@ -209,6 +220,18 @@ class TestUnity(CatalogSuite):
 
     def create_foreign(self, catalog: Catalog, schema: str, name: str) -> None:
         create_in_unity(catalog, schema, name)
+
+
+@needs_unity
+def test_a_folder_with_an_unusual_name_is_registered_or_refused_by_its_name(lake: Lake, unity_url: str) -> None:
+    path = "tables/Größe & mehr/100% x=1"
+    with lake.session() as s:
+        s.create_delta(path, pa.schema([("n", pa.int32())]))
+    catalog = UnityCatalog(unity_url, "lakes")
+    synced = sync_branch(lake, catalog, "unusual", names={path: "sizes"})
+    assert len(synced.tables) + len(synced.refused) == 3
+    again = sync_branch(lake, catalog, "unusual", names={path: "sizes"})
+    assert (len(again.tables), again.refused) == (0, synced.refused)
 
 
 @needs_unity
