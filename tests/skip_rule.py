@@ -13,8 +13,12 @@ NO_CASES = "the case collection (shared/cases) does not stand beside this checko
 NO_LAKEFS = "LAKEFS_BIN names no lakeFS server"
 """No package index has the server: who has built it names it."""
 
+NO_UNITY = "UNITY_CATALOG_CLASSPATH names no Unity Catalog server"
+"""As of lakeFS."""
+
 # Without the collection, tests that are made from its folders have no parameters.
-ALLOWED_SKIPS = (NO_CASES, NO_LAKEFS) if CASES.is_dir() else (NO_CASES, NO_LAKEFS, "got empty parameter set")
+_NO_SERVER = (NO_CASES, NO_LAKEFS, NO_UNITY)
+ALLOWED_SKIPS = _NO_SERVER if CASES.is_dir() else (*_NO_SERVER, "got empty parameter set")
 """How the reasons of allowed skips begin."""
 
 IN_CI = os.environ.get("CI") == "true"

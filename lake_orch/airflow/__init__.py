@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lake_core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from lake_orch.airflow.catalog import CatalogOperator
     from lake_orch.airflow.dataset import DataInterval, LakeArray, LakeDataset, LakeFile, LakePool, LakeTable
     from lake_orch.airflow.decorator import lake_task
     from lake_orch.airflow.hook import LakeHook
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from lake_orch.airflow.watcher import lake_watcher
 
 __all__ = [
+    "CatalogOperator",
     "DataInterval",
     "LakeArray",
     "LakeDataset",
@@ -40,6 +42,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "CatalogOperator": ".catalog",
         "DataInterval": ".dataset",
         "LakeArray": ".dataset",
         "LakeDataset": ".dataset",

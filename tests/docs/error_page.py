@@ -24,6 +24,7 @@ TITLES: Mapping[str, str] = {
     "lake_core.delta": "Delta tables",
     "lake_core.icechunk": "Arrays",
     "lake_core.pool": "Pools",
+    "lake_core.catalog": "Catalogs",
     "lake_core.expression": "Predicates and expressions",
     "lake_core.spark": "Spark",
     "lake_orch": "Dagster",

@@ -398,6 +398,18 @@ def test_read_from_outside(lake: Lake) -> None:
     assert rows(lake)["tables/since_v1"] == 1
 
 
+def test_catalogs(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    with lake.session() as session:
+        session.create_delta("tables/orders", pa.schema([("id", pa.int64())]))
+    names = run_blocks("how-to/catalogs.md")
+    dg.Definitions.validate_loadable(names["defs"])
+    from tests.catalog.memory_catalog import MemoryCatalog
+
+    names["catalog"] = MemoryCatalog()
+    names["sync"]()
+    assert capsys.readouterr().out == "create orders\n"
+
+
 def test_every_page_has_a_test() -> None:
     folders = (Path(__file__).parent, ROOT / "tests" / "airflow")
     code = "\n".join(test.read_text() for folder in folders for test in folder.glob("test_*.py"))

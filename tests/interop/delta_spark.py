@@ -1,4 +1,7 @@
-"""delta-spark behind a pipe, in an environment of its own: takes SQL as lines of JSON, returns rows or an error."""
+"""delta-spark behind a pipe, in an environment of its own: takes SQL as lines of JSON, returns rows or an error.
+
+An argument is JSON, too: more of Spark's configuration.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,8 @@ def main() -> None:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
     )
+    for name, value in json.loads(sys.argv[1]).items() if len(sys.argv) > 1 else ():
+        builder = builder.config(name, value)
     spark = configure_spark_with_delta_pip(builder).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     print(json.dumps({"ready": spark.version}), file=answers, flush=True)

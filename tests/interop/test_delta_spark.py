@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -45,9 +45,9 @@ class DeltaSparkError(Exception):
 class DeltaSpark:
     """A delta-spark session in another process."""
 
-    def __init__(self) -> None:
-        program = str(Path(__file__).with_name("delta_spark.py"))
-        self._process = subprocess.Popen([PYTHON, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, config: Mapping[str, str] | None = None) -> None:
+        command = [PYTHON, str(Path(__file__).with_name("delta_spark.py")), json.dumps(dict(config or {}))]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._turn = threading.Lock()
         self.version = self._answer()["ready"]
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import re
-import urllib.request
 from dataclasses import dataclass, field
-from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
-from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 
-from lake_core.backoff import Backoff
 from lake_core.errors import CredentialsInUrl, InvalidUrl
 from lake_core.graveler.identity import epoch_seconds
+from lake_core.json_http import HttpFailure, HttpRefusal, JsonServer, NoJson
 from lake_core.lake.errors import ServerRefused, ServerUnavailable
 
 if TYPE_CHECKING:
@@ -27,11 +23,6 @@ KEY_VARIABLE = "LAKECTL_CREDENTIALS_ACCESS_KEY_ID"
 SECRET_VARIABLE = "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
 """The environment variables with the credentials of a lakeFS user; `lakectl` reads the same."""
 _PATH = re.compile(r"(.*)/repositories/([a-z0-9][a-z0-9-]{2,62})(?:/.*)?")
-_TRIES = 4
-_BACKOFF = Backoff(0.5, 8.0)
-_AGAIN = frozenset({429, 500, 502, 503, 504})
-_SECONDS = 60.0
-_MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,52 +111,26 @@ class LakeFSRepository:
 
     def _ask(self, method: str, path: str, body: object = None, *, is_required: bool = False) -> dict[str, Any] | None:
         """Send a request. Returns the answer; None for what does not exist, unless it is required."""
-        url = f"{self.endpoint}/api/v1/repositories/{self.name}" + (f"/{path}" if path else "")
         token = base64.b64encode(f"{self.key}:{self.secret}".encode()).decode()
-        headers = {"Authorization": f"Basic {token}", "Content-Type": "application/json", "Accept": "application/json"}
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, data, headers, method=method)
-        for tries in range(1, _TRIES + 1):
-            try:
-                with _OPENER.open(request, timeout=_SECONDS) as answer:
-                    text = answer.read(_MOST_BYTES)
-                # Other calls answer with nothing, or with an id as it is.
-                return dict(json.loads(text)) if method == "GET" else {}
-            except HTTPError as error:
-                if error.code == 404 and not is_required:
-                    return None
-                reason = f"{self.endpoint} answered {method} {path.partition('?')[0] or self.name}: {error.code}"
-                if error.code not in _AGAIN:
-                    raise ServerRefused(f"{reason} {_message(error)}{_advice(error.code)}") from None
-                failure = f"{reason} {_message(error)}"
-            except (URLError, HTTPException, OSError) as error:
-                failure = f"{self.endpoint} cannot be reached: {getattr(error, 'reason', error)}"
-            except (ValueError, TypeError):
-                raise ServerRefused(f"{self.endpoint} is not a lakeFS server: its answer is not JSON") from None
-            if tries < _TRIES:
-                _BACKOFF.wait(tries)
-        raise ServerUnavailable(f"{failure}. What was done stays: run the same command again later")
-
-
-def _message(error: HTTPError) -> str:
-    """Return what the server says about an error."""
-    try:
-        return str(json.loads(error.read(1 << 16))["message"])[:500]
-    except (ValueError, KeyError, TypeError, OSError, HTTPException):
-        return error.reason or ""
+        server = JsonServer(f"{self.endpoint}/api/v1/repositories/{self.name}", {"Authorization": f"Basic {token}"})
+        request = f"{method} {path.partition('?')[0] or self.name}"
+        try:
+            # Other calls answer with nothing, or with an id as it is.
+            return dict(server.ask(method, path and f"/{path}", body, is_read=method == "GET") or {})
+        except HttpRefusal as error:
+            if error.status == 404 and not is_required:
+                return None
+            reason = f"{self.endpoint} answered {request}: {error}"
+            raise ServerRefused(f"{reason}{_advice(error.status)}") from None
+        except HttpFailure as error:
+            raise ServerUnavailable(
+                f"{self.endpoint}: {request}: {error}. What was done stays: run the same command again later"
+            ) from None
+        except (NoJson, ValueError, TypeError):
+            raise ServerRefused(f"{self.endpoint} is not a lakeFS server: its answer is not JSON") from None
 
 
 def _advice(code: int) -> str:
     if code in (401, 403):
         return f" (check {KEY_VARIABLE} and {SECRET_VARIABLE})"
     return ""
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Treats redirects as errors: they would send the credentials elsewhere."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-_OPENER = urllib.request.build_opener(_NoRedirect)
