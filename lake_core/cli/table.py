@@ -104,15 +104,16 @@ def detail(context: Context, path: str, ref: str) -> None:
 @click.option("--where", help="Only the partitions that match this Spark SQL condition.")
 @click.option("--zorder-by", multiple=True, help="Sort by this column; may be repeated.")
 @click.option("--full", is_flag=True, help="Sort all files of a clustered table, not only new ones.")
+@click.option("--purge", is_flag=True, help="Rewrite the files with deletion vectors, and no others.")
 @command
 def optimize(
-    context: Context, path: str, branch: str, where: str | None, zorder_by: tuple[str, ...], full: bool
+    context: Context, path: str, branch: str, where: str | None, zorder_by: tuple[str, ...], full: bool, purge: bool
 ) -> None:
     """Compact the small files of a table."""
     lake = context.open()
     lake.at(branch).dataset(path, "delta")  # Raises in words of the branch, where the session would speak of itself.
     with lake.session(branch, message=f"Optimize {path}") as session:
-        metrics = session.delta(path).optimize(where, zorder_by=zorder_by, full=full).metrics
+        metrics = session.delta(path).optimize(where, zorder_by=zorder_by, full=full, purge=purge).metrics
     removed, added = metrics.get("numRemovedFiles", 0), metrics.get("numAddedFiles", 0)
     text = f"{count_of(removed, 'file')} became {added}" if removed else "no files need it, nothing is changed"
     context.output.show({"metrics": metrics, "published": session.result}, text)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from lake_core.delta.operation import Operation
     from lake_core.delta.operations.vacuum import Orphans, VacuumResult
+    from lake_core.delta.parquet_options import WriterProperties
     from lake_core.delta.snapshot import Snapshot
     from lake_core.txn import Txn
 
@@ -75,7 +76,9 @@ def optimize_delta(
     *,
     target_size: int | None = None,
     zorder_by: Sequence[str] = (),
+    purge: bool = False,
     full: bool = False,
+    writer_properties: WriterProperties | None = None,
     txn: Txn | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OperationResult:
@@ -97,7 +100,9 @@ def optimize_delta(
             where=where,
             target_size=target_size,
             zorder_by=zorder_by,
+            purge=purge,
             full=full,
+            parquet=None if writer_properties is None else writer_properties.options(target.properties),
             run=run,
             sort_large=sort_in(spark),
         )

@@ -131,6 +131,7 @@ def test_maintenance(root: str) -> None:
             s.delta("t/orders").append(rows([id]))
     assert run_json(root, "table", "optimize", "t/orders")["published"]["versions"] == {"t/orders": 5}
     assert run(root, "table", "optimize", "t/orders") == "no files need it, nothing is changed\n"
+    assert run(root, "table", "optimize", "t/orders", "--purge") == "no files need it, nothing is changed\n"
     assert [row["operation"] for row in run_json(root, "table", "history", "t/orders", "-n", "2")] == [
         "OPTIMIZE",
         "WRITE",

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from lake_core.delta import DeltaTable
+from lake_core.delta import DeltaTable, WriterProperties
 from lake_core.delta.errors import ConstraintViolation, InvalidMerge, MultipleSourceRows, UnsupportedType
 from lake_core.delta.file_name import new_name
 from lake_core.delta.operations.merge import Merge
@@ -121,6 +121,19 @@ def test_the_same_as_in_one_process(spark: SparkSession, tmp_path: Path, kind: s
     assert optimized.metrics["numAddedFiles"] < optimized.metrics["numRemovedFiles"]
     optimize_delta(spark, distributed, zorder_by=["id", "v"])
     assert _rows(distributed) == before == _rows(DeltaTable.open(distributed.store))
+
+
+def test_files_with_vectors_are_purged_as_the_caller_writes_them(spark: SparkSession, tmp_path: Path) -> None:
+    table = _create(tmp_path, "vectors")
+    delete_delta(spark, table, "id % 4 = 1")
+    before, holes = _rows(table), len(table.snapshot.files(["deletionVector"])["deletionVector"].drop_null())
+    result = optimize_delta(spark, table, purge=True, writer_properties=WriterProperties(compression="gzip"))
+    assert result.metrics["numRemovedFiles"] == holes > 0
+    assert _rows(table) == before
+    files = table.snapshot.files(["path", "deletionVector"])
+    assert files["deletionVector"].null_count == len(files)
+    names = [path for path in files["path"].to_pylist() if ".gz." in path]
+    assert len(names) == result.metrics["numAddedFiles"]
 
 
 def test_a_clustered_table_is_sorted_by_a_shuffle(spark: SparkSession, tmp_path: Path) -> None:
