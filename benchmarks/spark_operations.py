@@ -35,7 +35,7 @@ builder = SparkSession.builder
 spark = builder.config("spark.sql.execution.arrow.pyspark.enabled", "true").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 from lake_core.delta import DeltaTable
-from lake_core.spark import merge_delta, optimize_delta, read_delta, write_delta
+from lake_core.spark import delete_delta, merge_delta, optimize_delta, read_delta, write_delta
 """
     + _ROWS
 )
@@ -65,7 +65,14 @@ _THEIRS_FILLED = _THEIRS + _WARM_THEIRS + "rows(0, {count}).write.format('delta'
 
 
 def _pair(
-    folder: str, count: int, ours: str, theirs: str, *, filled: bool, partitioned: bool = False
+    folder: str,
+    count: int,
+    ours: str,
+    theirs: str,
+    *,
+    filled: bool,
+    partitioned: bool = False,
+    vectors: bool = False,
 ) -> tuple[Program, Program]:
     names = {
         "folder": folder,
@@ -75,14 +82,21 @@ def _pair(
     }
     mine = (_OURS_FILLED if filled else _OURS + _WARM_OURS).format(**names)
     other = (_THEIRS_FILLED if filled else _THEIRS + _WARM_THEIRS).format(**names)
+    if vectors:
+        mine += "DeltaTable.open(folder).set_properties({'delta.enableDeletionVectors': 'true'})\n"
+        other += (
+            "spark.sql(f\"ALTER TABLE delta.`{folder}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')\")\n"
+        )
     return Program(mine, ours.format(**names)), Program(other, theirs.format(**names), str(PYTHON))
 
 
 def measure(folder: str, rounds: int, count: int) -> None:
-    """Append (plain and partitioned), scan with a filter, merge and optimize of a table of `count` rows."""
+    """Append (plain and partitioned), scan with a filter, delete, merge and optimize of a table of `count` rows."""
     appends(folder, rounds, count)
     scan(folder, rounds, count)
-    merge(folder, rounds, count)
+    for vectors in (False, True):
+        delete(folder, rounds, count, vectors=vectors)
+        merge(folder, rounds, count, vectors=vectors)
     optimize(folder, rounds, count)
 
 
@@ -112,7 +126,24 @@ def scan(folder: str, rounds: int, count: int) -> None:
     compare(f"Spark: scan with filter, {count} rows", ours, theirs, rounds=rounds, peer="delta-spark", memory=False)
 
 
-def merge(folder: str, rounds: int, count: int) -> None:
+def _title(title: str, *, vectors: bool) -> str:
+    return f"Spark: {title}" + (", with deletion vectors" if vectors else "")
+
+
+def delete(folder: str, rounds: int, count: int, *, vectors: bool) -> None:
+    ours, theirs = _pair(
+        folder,
+        count,
+        "result = delete_delta(spark, folder, 'id % 100 = 7').metrics['numDeletedRows']",
+        "DeltaTable.forPath(spark, folder).delete('id % 100 = 7'); result = {count} // 100",
+        filled=True,
+        vectors=vectors,
+    )
+    title = _title(f"delete of 1 % of {count} rows", vectors=vectors)
+    compare(title, ours, theirs, rounds=rounds, peer="delta-spark", memory=False)
+
+
+def merge(folder: str, rounds: int, count: int, *, vectors: bool) -> None:
     ours, theirs = _pair(
         folder,
         count,
@@ -124,15 +155,10 @@ def merge(folder: str, rounds: int, count: int) -> None:
         "m = m.whenMatchedUpdateAll().whenNotMatchedInsertAll()\n"
         "result = m.execute().first()['num_updated_rows']",
         filled=True,
+        vectors=vectors,
     )
-    compare(
-        f"Spark: merge of {count // 10} rows into {count}",
-        ours,
-        theirs,
-        rounds=rounds,
-        peer="delta-spark",
-        memory=False,
-    )
+    title = _title(f"merge of {count // 10} rows into {count}", vectors=vectors)
+    compare(title, ours, theirs, rounds=rounds, peer="delta-spark", memory=False)
 
 
 def optimize(folder: str, rounds: int, count: int) -> None:
