@@ -66,7 +66,7 @@ def environment() -> Environment:
         "cell": cell,
         "field": escape,  # what a form sends back must be what was sent
         "ago": ago,
-        "title": lambda message: next((line for line in message.splitlines() if line.strip()), "(no message)"),
+        "title": title_of,
         "fact": lambda fact: readable_bytes(fact.value) if fact.unit == "bytes" else _number(fact.value),
         "property": lambda value, name: HIDDEN if is_secret_name(str(name)) else value,
     }
@@ -90,6 +90,11 @@ def url(path: str, /, **parameters: Any) -> str:
     kept = {name.rstrip("_"): value for name, value in parameters.items() if value not in (None, "", False)}
     query = urlencode(kept, doseq=True)
     return quote(path, safe="/") + (f"?{query}" if query else "")
+
+
+def title_of(message: str) -> str:
+    """Return the first line of a commit's message."""
+    return next((line for line in message.splitlines() if line.strip()), "(no message)")
 
 
 def short_id(id: str) -> str:
