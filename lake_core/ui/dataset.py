@@ -100,6 +100,7 @@ def dataset_page(visit: Visit) -> Page | Response:
             "tabs": [(name, TABS[name]) for name in tabs],
             "tab": tab,
             "last": None if last is None else entry(visit, last),
+            "changed": _last_change(revision, last),
             "asset": asset,
             "asset_url": visit.settings.asset_url(asset) if asset else None,
         }
@@ -226,6 +227,13 @@ def _last_commit(visit: Visit, commit: Commit, path: str) -> Commit | None:
     """Return the commit that changed the dataset last, None if many have come since."""
     newest = islice(History(visit.refs, [commit.id]), _MOST_LOOKED_AT)
     return next((each for each in newest if path in changed_datasets(each)), None)
+
+
+def _last_change(revision: Revision, last: Commit | None) -> tuple[str, str] | None:
+    """Return the two refs between which a dataset changed last: a session's base and the session, or two commits."""
+    if revision.session is not None:
+        return revision.commit.id, revision.pin
+    return None if last is None or not last.parents else (last.parents[0], last.id)
 
 
 def row_page(visit: Visit) -> Page:

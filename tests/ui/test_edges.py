@@ -22,18 +22,13 @@ from lake_core.ui import app, dataset, history
 from lake_core.ui.app import create_app
 from lake_core.ui.settings import PageSettings
 from tests.ui.conftest import BASE
+from tests.ui.pages import page_of
 
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> tuple[Lake, TestClient]:
     lake = Lake.create(str(tmp_path / "lake"))
     return lake, TestClient(create_app(lake, PageSettings()), base_url=BASE)
-
-
-def page_of(client: TestClient, address: str, status: int = 200) -> str:
-    response = client.get(address)
-    assert response.status_code == status, response.text
-    return response.text
 
 
 def test_an_empty_lake_has_all_its_pages(fresh: tuple[Lake, TestClient]) -> None:

@@ -16,6 +16,7 @@ from lake_core.ui.app import create_app
 from lake_core.ui.settings import PageSettings
 from lake_core.ui.visit import Visit
 from tests.ui.conftest import BASE
+from tests.ui.pages import page_of
 
 
 def form_of(client: TestClient, address: str) -> dict[str, str]:
@@ -62,7 +63,7 @@ def test_merge_takes_the_strategy_and_the_message(writer: TestClient, own_lake: 
     (commit,) = own_lake.log(limit=1)
     assert commit.message == "take it"
     assert "resolved" in commit.metadata
-    assert "resolved conflicts: tables/orders" in writer.get("/commit/main").text
+    assert "resolved conflicts: tables/orders" in page_of(writer, "/commit/main")
 
 
 def test_a_merge_in_conflict_cannot_be_sent(writer: TestClient) -> None:
