@@ -10,9 +10,20 @@ from typing import TYPE_CHECKING
 from starlette.responses import RedirectResponse
 
 from lake_core.lake.errors import Conflict, InvalidRef, RefExists, UnexpectedHead
-from lake_core.ui import branch_actions, name_actions, session_actions
+from lake_core.ui.branch_actions import cherry_pick, cherry_pick_plan, merge, merge_plan, revert, revert_plan
 from lake_core.ui.errors import InvalidRequest, NoSuchPage, ReadOnlyPages, RefusedRequest
+from lake_core.ui.name_actions import (
+    create_branch,
+    create_branch_plan,
+    create_tag,
+    create_tag_plan,
+    delete_branch,
+    delete_branch_plan,
+    delete_tag,
+    delete_tag_plan,
+)
 from lake_core.ui.page import Page
+from lake_core.ui.session_actions import abandon, abandon_plan, fork, fork_plan, publish, publish_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,14 +68,14 @@ def _shown(kind: str, plan: Plan, status: int = 200, refusal: str = "") -> Page:
 
 
 _ACTIONS: Mapping[str, tuple[Callable[[Visit], Plan], Callable[[Visit], str]]] = {
-    "publish": (session_actions.publish_plan, session_actions.publish),
-    "abandon": (session_actions.abandon_plan, session_actions.abandon),
-    "fork": (session_actions.fork_plan, session_actions.fork),
-    "merge": (branch_actions.merge_plan, branch_actions.merge),
-    "revert": (branch_actions.revert_plan, branch_actions.revert),
-    "cherry-pick": (branch_actions.cherry_pick_plan, branch_actions.cherry_pick),
-    "tag": (name_actions.create_tag_plan, name_actions.create_tag),
-    "branch": (name_actions.create_branch_plan, name_actions.create_branch),
-    "delete-branch": (name_actions.delete_branch_plan, name_actions.delete_branch),
-    "delete-tag": (name_actions.delete_tag_plan, name_actions.delete_tag),
+    "publish": (publish_plan, publish),
+    "abandon": (abandon_plan, abandon),
+    "fork": (fork_plan, fork),
+    "merge": (merge_plan, merge),
+    "revert": (revert_plan, revert),
+    "cherry-pick": (cherry_pick_plan, cherry_pick),
+    "tag": (create_tag_plan, create_tag),
+    "branch": (create_branch_plan, create_branch),
+    "delete-branch": (delete_branch_plan, delete_branch),
+    "delete-tag": (delete_tag_plan, delete_tag),
 }

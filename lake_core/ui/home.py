@@ -16,6 +16,7 @@ from lake_core.report.status import status_report
 from lake_core.ui.changes import dataset_change
 from lake_core.ui.history import entry, run_of
 from lake_core.ui.page import Page
+from lake_core.ui.upkeep import upkeep_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,6 +58,7 @@ def home_page(visit: Visit) -> Page:
             "tags": [(name, tags[name]) for name in newest_tags[:_MOST_TAGS]],
             "more_tags": max(0, len(tags) - _MOST_TAGS),
             "publishes": publishes,
+            "upkeep": upkeep_of(visit, report["status"].pending_checkout),
             "sessions": [session_entry(visit, record) for record in sessions[-_MOST_BRANCHES:]],
             "problems": list(
                 _problems(

@@ -16,4 +16,5 @@ def page_of(client: TestClient, address: str, status: int = 200) -> str:
 
 def compact(page: str) -> str:
     """Return HTML without the white space between and around its elements."""
-    return re.sub(r"\s*\n\s*(?=<)|(?<=>)\s*\n\s*", "", re.sub(r"(?<![>\s])\s*\n\s*(?![<\s])", " ", page))
+    one_line = re.sub(r"\s*\n\s*(?=<)|(?<=>)\s*\n\s*", "", re.sub(r"(?<![>\s])\s*\n\s*(?![<\s])", " ", page))
+    return re.sub(r"(?<=>)\s{2,}(?=<)", "", one_line)
