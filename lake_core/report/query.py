@@ -15,6 +15,7 @@ from sqlglot.errors import SqlglotError
 
 from lake_core.dataset import dataset_format
 from lake_core.errors import LakeError
+from lake_core.variant_values import decoded, has_variants, json_text, json_values, with_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -258,7 +259,7 @@ _UNNAMED = (exp.Columns, exp.Pivot, exp.PositionalColumn, exp.Parameter, exp.Com
 
 
 class TableRows:
-    """Rows of a table as an Arrow stream, read only when the engine scans them.
+    """Rows of a table as an Arrow stream, read only when the engine scans them. Variants are JSON.
 
     If the engine scans the table once, the rows are streamed. Otherwise the first scan keeps the rows for the others.
     """
@@ -271,7 +272,7 @@ class TableRows:
             :1
         ]
         self._table, self._names, self._once = table, names, use.once
-        self._schema = pa.schema([schema.field(name) for name in names])
+        self._schema = _json_schema(pa.schema([schema.field(name) for name in names]))
         self._where = " AND ".join(_as_where(use.conditions, schema)) or None
         self._rows: pa.Table | None = None
         self._most_bytes = most_bytes
@@ -283,7 +284,7 @@ class TableRows:
         if self._once:
             return self._batches().__arrow_c_stream__(requested_schema)
         if self._rows is None:
-            self._rows = self._kept(self._table.batches(self._names))
+            self._rows = self._kept(self._read(None))
         return self._rows.__arrow_c_stream__(requested_schema)
 
     def _kept(self, reader: pa.RecordBatchReader) -> pa.Table:
@@ -300,12 +301,39 @@ class TableRows:
 
     def _batches(self) -> pa.RecordBatchReader:
         try:
-            return self._table.batches(self._names, self._where)
+            return self._read(self._where)
         except LakeError:
             if self._where is None:
                 raise
             # A condition only saves reading: DuckDB evaluates it again.
-            return self._table.batches(self._names)
+            return self._read(None)
+
+    def _read(self, where: str | None) -> pa.RecordBatchReader:
+        reader = self._table.batches(self._names, where)
+        if not any(has_variants(field.type) for field in reader.schema):
+            return reader
+        schema = _json_schema(reader.schema)
+        return pa.RecordBatchReader.from_batches(schema, (_with_json(batch, schema) for batch in reader))
+
+
+def _json_schema(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with text in the place of variants."""
+    return pa.schema([field.with_type(with_json(field.type)) for field in schema])
+
+
+def _with_json(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows with JSON in the place of variants. Raises InvalidVariant."""
+    columns = [
+        pa.array([json_values(each, column.type, _json_of) for each in column.to_pylist()], field.type)
+        if has_variants(column.type)
+        else column
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _json_of(value: Mapping[str, bytes]) -> str:
+    return json_text(decoded(value["metadata"], value["value"]))
 
 
 _COMPARISONS = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
