@@ -14,9 +14,10 @@ from lake_core.inspection import NotShown, RowRequest, TooMuchToShow
 from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.lake.refs.history import History
 from lake_core.ui.arrays import arrays_tab
+from lake_core.ui.data import address_of_files
 from lake_core.ui.errors import InvalidRequest
 from lake_core.ui.history import entry
-from lake_core.ui.page import Page, url
+from lake_core.ui.page import Page
 from lake_core.ui.plots import line_plot, short_bytes
 from lake_core.ui.row_condition import row_condition
 
@@ -62,8 +63,9 @@ def dataset_page(visit: Visit) -> Page | Response:
     """Show a dataset at a ref. A plain file at the path has a page of its own."""
     revision = visit.at()
     path = visit.path["path"].strip("/")
-    if path and path not in revision.state.datasets() and revision.state.exists(path):
-        return RedirectResponse(url(f"/file/{path}", at=visit.get("at"), format=visit.get("format")), 303)
+    if path and path not in revision.state.datasets() and (address := address_of_files(revision, path)) is not None:
+        as_json = "&format=json" if visit.get("format") == "json" else ""
+        return RedirectResponse(address + as_json, 303)
     inspection = visit.inspect(revision, path)
     problem = ""
     try:
