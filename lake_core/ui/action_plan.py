@@ -74,13 +74,11 @@ class Outlook:
             return []
         if not preview.datasets and not preview.keys:
             return [f"No dataset and no file of {branch} changes: it has all of this already."]
-        counts = [
-            count_of(len(names), kind)
-            for names, kind in ((preview.datasets, "dataset"), (preview.keys, "file"))
-            if names
-        ]
-        names = _listed([*preview.datasets, *preview.keys])
-        return [f"{' and '.join(counts)} of {branch} change, in one commit{names}."]
+        parts = ((preview.datasets, "dataset"), (preview.keys, "file"))
+        counts = [count_of(len(names), kind) for names, kind in parts if names]
+        names = [*preview.datasets, *preview.keys]
+        verb = "changes" if len(names) == 1 else "change"
+        return [f"{' and '.join(counts)} of {branch} {verb}, in one commit{_listed(names)}."]
 
 
 def outlook_of(preview: Callable[[], ChangePreview]) -> Outlook:

@@ -58,12 +58,12 @@ def compare_dataset_page(visit: Visit) -> Page | Response:
     sides = (old, new)
     if path and not any(path in side.state.datasets() for side in sides):
         _, files = changed_between(visit, old, new)
-        keys = [each.key for each in files if each.key == path or each.key.startswith((f"{path}/", f"{path}."))]
-        if keys or any(side.state.exists(path) for side in sides):
+        file_keys = [each.key for each in files if each.key == path or each.key.startswith((f"{path}/", f"{path}."))]
+        if file_keys or any(side.state.exists(path) for side in sides):
             refs = {"from_": visit.get("from"), "to": visit.get("to")}
-            is_one = len(keys) < 2
-            key = keys[0] if keys else path
-            return RedirectResponse(url("/compare/file", path=key, **refs) if is_one else url("/compare", **refs), 303)
+            if len(file_keys) > 1:
+                return RedirectResponse(url("/compare", **refs), 303)
+            return RedirectResponse(url("/compare/file", path=file_keys[0] if file_keys else path, **refs), 303)
         raise DatasetNotFound(f"neither {old.label} nor {new.label} has a dataset or file at {path!r}")
     change = revisions_change(visit, old, new, path, visit.settings.compared_rows)
     if change is None:

@@ -16,6 +16,7 @@ from lake_core.ui.app import create_app
 from lake_core.ui.settings import PageSettings
 from lake_core.ui.visit import Visit
 from tests.ui.conftest import BASE
+from tests.ui.lakes import conflicting_session
 from tests.ui.pages import page_of
 
 
@@ -232,7 +233,7 @@ def test_a_revert_in_conflict_says_where_and_cannot_be_sent(writer: TestClient, 
 def test_a_revert_says_what_changes_on_the_branch(writer: TestClient, own_lake: Lake) -> None:
     commit = next(commit for commit in own_lake.log() if commit.message == "correct order 10 again")
     page = writer.get(f"/act/revert?commit={commit.id}").text
-    assert "1 dataset of main change, in one commit: tables/orders" in page
+    assert "1 dataset of main changes, in one commit: tables/orders" in page
     assert "What would change on main" in page
     preview = own_lake.preview_revert(commit.id)
     shown = writer.get(f"/act/revert?commit={commit.id}&format=json").json()
@@ -249,15 +250,6 @@ def test_a_merge_is_reverted_to_the_parent_that_is_chosen(writer: TestClient, ow
     fields = form_of(writer, f"/act/revert?commit={merge.id}&parent=1")
     writer.post("/act/revert", data=fields)
     assert not own_lake.at().exists("reports/side.txt")
-
-
-def conflicting_session(lake: Lake) -> None:
-    session = lake.open_session(id="late", message="late correction")
-    with session.join() as task:
-        task.delta("tables/orders").delete("id = 12")
-        task.put("reports/late.txt", b"late\n")
-    with lake.session(message="meanwhile") as s:
-        s.delta("tables/orders").update({"amount": "1"}, "id = 12")
 
 
 def test_a_publish_in_conflict_says_so_first_and_is_forked_without_what_conflicts(
