@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _PUBLISHES = 8
 _MOST_BRANCHES = 30
 _MOST_TAGS = 12
+_MOST_PROBLEMS = 5
 _MOST_COUNTED = 999
 _COUNT_SECONDS = 0.25
 """How long the first page counts rows of publishes. The others are counted on their own pages."""
@@ -48,6 +49,8 @@ def home_page(visit: Visit) -> Page:
     formats: dict[str, int] = {}
     for record in report["datasets"]:
         formats[record.format] = formats.get(record.format, 0) + 1
+    upkeep = upkeep_of(visit, report["status"].pending_checkout)
+    failed = [record for record in sessions if state_of(visit, record) == FAILED]
     return Page(
         "home.html",
         {
@@ -58,24 +61,28 @@ def home_page(visit: Visit) -> Page:
             "tags": [(name, tags[name]) for name in newest_tags[:_MOST_TAGS]],
             "more_tags": max(0, len(tags) - _MOST_TAGS),
             "publishes": publishes,
-            "upkeep": upkeep_of(visit, report["status"].pending_checkout),
+            "upkeep": upkeep,
             "sessions": [session_entry(visit, record) for record in sessions[-_MOST_BRANCHES:]],
-            "problems": list(
-                _problems(
-                    report["status"].pending_checkout,
-                    [record for record in sessions if state_of(visit, record) == FAILED],
-                    publishes,
-                )
-            ),
+            "problems": list(_problems(upkeep, failed, publishes)),
         },
         report,
     )
 
 
-def _problems(pending: Sequence[str], failed: Sequence[SessionRecord], publishes: Sequence[Mapping[str, Any]]) -> Any:
-    unreadable = {path: problem for row in publishes for path, _, problem in row["rows"] if problem}
-    for path, problem in list(unreadable.items())[:5]:
+def _problems(
+    upkeep: Mapping[str, Any], failed: Sequence[SessionRecord], publishes: Sequence[Mapping[str, Any]]
+) -> Any:
+    unreadable = {each.path: each.problem for each in upkeep["look"].due if each.problem}
+    unreadable |= {path: problem for row in publishes for path, _, problem in row["rows"] if problem}
+    for path, problem in list(unreadable.items())[:_MOST_PROBLEMS]:
         yield {"kind": "bad", "text": f"{path} cannot be read: {problem}", "commits": (), "sessions": ()}
+    if len(unreadable) > _MOST_PROBLEMS:
+        more = count_of(len(unreadable) - _MOST_PROBLEMS, "other dataset")
+        yield {"kind": "bad", "text": f"{more} cannot be read: see Upkeep", "commits": (), "sessions": ()}
+    damage, pending = upkeep["damage"], upkeep["pending"]
+    if damage is not None and damage.count:
+        text = f"{count_of(damage.count, 'problem')} of stored objects found at the last look: see Upkeep"
+        yield {"kind": "bad", "text": text, "commits": (), "sessions": ()}
     if pending:
         yield {
             "kind": "warning",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
+import zarr
 from starlette.testclient import TestClient
 
 from lake_core import Lake
@@ -90,11 +93,15 @@ def test_home_repeats_what_was_found_last_with_its_time(lake: Lake, client: Test
     (data,) = (meta.key for meta in lake.repository.root.list("t/quiet/") if meta.key.endswith(".parquet"))
     Path(lake.url.removeprefix("file://"), data).unlink()
     page_of(client, "/upkeep?check=verify")
-    assert "1 problem, <time" in page_of(client, "/")
+    page = page_of(client, "/")
+    assert "1 problem, <time" in page
+    assert "1 problem of stored objects found at the last look" in page
 
 
 def test_a_dataset_that_cannot_be_read_says_so_and_the_others_are_looked_at(lake: Lake, client: TestClient) -> None:
-    for meta in list(lake.repository.root.list("t/quiet/_delta_log/")):
-        Path(lake.url.removeprefix("file://"), meta.key).write_bytes(b"\x00")
+    with lake.session() as s:
+        zarr.create_array(s.create_icechunk("a").store, name="x", data=np.ones(4))
+    shutil.rmtree(Path(lake.url.removeprefix("file://"), "a"))
     page = page_of(client, "/")
     assert "compact the table (small files: 12)" in page
+    assert "a cannot be read" in page

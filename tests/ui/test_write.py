@@ -15,6 +15,7 @@ from lake_core.ui import actions
 from lake_core.ui.app import create_app
 from lake_core.ui.settings import PageSettings
 from lake_core.ui.visit import Visit
+from tests.cli.commands import run_json
 from tests.ui.conftest import BASE
 from tests.ui.lakes import conflicting_session
 from tests.ui.pages import page_of
@@ -238,6 +239,22 @@ def test_a_revert_says_what_changes_on_the_branch(writer: TestClient, own_lake: 
     preview = own_lake.preview_revert(commit.id)
     shown = writer.get(f"/act/revert?commit={commit.id}&format=json").json()
     assert shown["datasets"]["tables/orders"]["version"] == preview.datasets["tables/orders"].version
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("publish?session=run-of-today", ["publish", "run-of-today", "--dry-run"]),
+        ("revert?commit=main~1", ["revert", "main~1", "--dry-run"]),
+        ("cherry-pick?commit=dev&onto=side", ["cherry-pick", "dev", "--onto", "side", "--dry-run"]),
+        ("merge?ref=dev", ["merge", "dev", "--dry-run"]),
+    ],
+)
+def test_the_json_of_an_action_is_what_a_dry_run_prints(
+    writer: TestClient, own_lake: Lake, address: str, words: list[str]
+) -> None:
+    root = own_lake.url.removeprefix("file://")
+    assert writer.get(f"/act/{address}&format=json").json() == run_json(root, *words)
 
 
 def test_a_merge_is_reverted_to_the_parent_that_is_chosen(writer: TestClient, own_lake: Lake) -> None:
