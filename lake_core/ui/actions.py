@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import RedirectResponse
 
+from lake_core.errors import StoreUnavailable
 from lake_core.lake.errors import Conflict, InvalidRef, RefExists, UnexpectedHead
 from lake_core.ui.branch_actions import cherry_pick, cherry_pick_plan, merge, merge_plan, revert, revert_plan
 from lake_core.ui.errors import InvalidRequest, NoSuchPage, ReadOnlyPages, RefusedRequest
@@ -53,6 +54,10 @@ def action_page(visit: Visit) -> Page | Response:
         raise InvalidRequest(plan.problem)
     try:
         return RedirectResponse(run(visit), 303)
+    except (StoreUnavailable, OSError) as error:
+        raise StoreUnavailable(
+            f"{error}. Whether it was done is not known: look at the lake again. The same form does it once at most"
+        ) from None
     except UnexpectedHead as error:
         raise RefusedRequest(f"{error}. Nothing was done") from None
     except Conflict as error:

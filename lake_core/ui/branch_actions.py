@@ -8,6 +8,7 @@ from lake_core.ui.action_plan import Plan, commit_at, differences, needed, outlo
 from lake_core.ui.errors import InvalidRequest
 from lake_core.ui.merge import STRATEGIES, preview_of, strategy_of
 from lake_core.ui.page import title_of, url
+from lake_core.ui.settings import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +81,7 @@ def revert_plan(visit: Visit) -> Plan:
         {"commit": commit.id, "branch": branch, "parent": str(parent)},
         f"{commit.id} {head if preview is None else preview.commit}",
         url(f"/commit/{commit.id}"),
-        {"message": ("Message of the commit", f"Revert {title_of(commit.message)}")},
+        {"message": ("Message of the commit", _revert_message(commit))},
         looks={"branch": ("On the branch", branch), **_parent_look(commit, parent)},
         problem=outlook.problem,
         preview=preview,
@@ -95,11 +96,12 @@ def revert_plan(visit: Visit) -> Plan:
 def revert(visit: Visit) -> str:
     """Revert the commit on the head that the page showed."""
     commit, head = visit.form["seen"].split()
+    offered = _revert_message(visit.refs.commit(commit))
     published = visit.lake.revert(
         commit,
         branch=value(visit, "branch", "main"),
         parent=int(value(visit, "parent", "1")),
-        message=value(visit, "message") or None,
+        message=_changed_message(visit, offered),
         expected_head=head,
     )
     return url(f"/commit/{published.commit}")
@@ -123,7 +125,7 @@ def cherry_pick_plan(visit: Visit) -> Plan:
         {"commit": commit.id, "onto": onto, "parent": str(parent)},
         f"{commit.id} {head if preview is None else preview.commit}",
         url(f"/commit/{commit.id}"),
-        {"message": ("Message of the commit", title_of(commit.message))},
+        {"message": ("Message of the commit", _pick_message(commit))},
         looks={"onto": ("Onto the branch", onto), **_parent_look(commit, parent)},
         problem=outlook.problem,
         preview=preview,
@@ -138,14 +140,30 @@ def cherry_pick_plan(visit: Visit) -> Plan:
 def cherry_pick(visit: Visit) -> str:
     """Apply the commit to the head that the page showed."""
     commit, head = visit.form["seen"].split()
+    offered = _pick_message(visit.refs.commit(commit))
     published = visit.lake.cherry_pick(
         commit,
         onto=value(visit, "onto", "main"),
         parent=int(value(visit, "parent", "1")),
-        message=value(visit, "message") or None,
+        message=_changed_message(visit, offered),
         expected_head=head,
     )
     return url(f"/commit/{published.commit}")
+
+
+def _revert_message(commit: Commit) -> str:
+    return f"Revert {_pick_message(commit)}"
+
+
+def _pick_message(commit: Commit) -> str:
+    """Return what the field for a message offers: one line, without secrets."""
+    return without_secrets(title_of(commit.message))
+
+
+def _changed_message(visit: Visit, offered: str) -> str | None:
+    """Return the message of a form. None for the lake's own, if the visitor left what the field offered."""
+    message = value(visit, "message")
+    return None if message in ("", offered) else message
 
 
 def _parent(visit: Visit, commit: Commit) -> int:

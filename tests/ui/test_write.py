@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import html
 import re
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from starlette.testclient import TestClient
 
 from lake_core import Lake
+from lake_core.errors import StoreUnavailable
 from lake_core.testing.manual_clock import ManualClock
 from lake_core.ui import actions
 from lake_core.ui.app import create_app
@@ -340,3 +342,62 @@ def test_a_protected_branch_accepts_neither_a_publish_nor_a_revert(writer: TestC
         page = writer.get(f"/act/{address}").text
         assert "is protected" in page
         assert '<form method="post"' not in page
+
+
+def test_a_message_that_is_left_as_it_is_stays_whole_and_the_page_shows_no_secret(
+    writer: TestClient, own_lake: Lake
+) -> None:
+    message = "load from s3://key:hunter2@bucket\n\nwith a second line"
+    with own_lake.session("dev", message=message) as s:
+        s.put("loaded", b"1")
+    page = writer.get("/act/cherry-pick?commit=dev").text
+    assert "hunter2" not in page
+    writer.post("/act/cherry-pick", data=form_of(writer, "/act/cherry-pick?commit=dev"))
+    assert own_lake.log(limit=1)[0].message == message
+    assert "hunter2" not in writer.get("/act/revert?commit=main").text
+    fields = form_of(writer, "/act/revert?commit=main") | {"message": "my own"}
+    writer.post("/act/revert", data=fields)
+    assert own_lake.log(limit=1)[0].message == "my own"
+
+
+@pytest.mark.parametrize("branch", ["a b", "x'\"<b>", "main"])
+def test_odd_names_of_branches_are_refused_or_shown_as_text(writer: TestClient, own_lake: Lake, branch: str) -> None:
+    fields = form_of(writer, "/act/branch?at=main") | {"name": branch}
+    response = writer.post("/act/branch", data=fields, follow_redirects=False)
+    assert response.status_code == 400
+    assert "<b>" not in response.text
+    assert "Nothing was done" in response.text
+
+
+def test_the_loss_of_the_store_while_a_form_is_done_says_that_the_outcome_is_not_known(
+    writer: TestClient, own_lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = form_of(writer, "/act/publish?session=run-of-today")
+    plan, run = actions._ACTIONS["publish"]
+
+    def run_and_lose_the_answer(visit: Visit) -> str:
+        run(visit)
+        raise StoreUnavailable("connection refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(actions, "_ACTIONS", {**actions._ACTIONS, "publish": (plan, run_and_lose_the_answer)})
+        response = writer.post("/act/publish", data=fields)
+    assert response.status_code == 503
+    assert "Whether it was done is not known" in response.text
+    head = own_lake.list_branches()["main"]
+    assert writer.post("/act/publish", data=fields).status_code == 403
+    assert own_lake.list_branches()["main"] == head
+
+
+def test_two_that_send_the_same_form_do_it_once(writer: TestClient, own_lake: Lake) -> None:
+    fields = form_of(writer, "/act/cherry-pick?commit=dev")
+    before = len(own_lake.log())
+    with ThreadPoolExecutor(4) as pool:
+        statuses = list(
+            pool.map(
+                lambda _: writer.post("/act/cherry-pick", data=fields, follow_redirects=False).status_code, range(4)
+            )
+        )
+    assert sorted(statuses)[0] == 303
+    assert statuses.count(303) == 1
+    assert len(own_lake.log()) == before + 1
