@@ -86,7 +86,7 @@ def outlook_of(preview: Callable[[], ChangePreview]) -> Outlook:
     try:
         return Outlook(preview())
     except Conflict as error:
-        return Outlook(conflict=error, problem=error.explanation)
+        return Outlook(conflict=error, problem=f"{error.summary}.")
     except (NothingToApply, ProtectedBranch, ContentGone, Collected, Diverged) as error:
         return Outlook(problem=str(error))
 

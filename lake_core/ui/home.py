@@ -12,9 +12,10 @@ from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.lake.refs.history import History, ahead_and_behind
 from lake_core.lake.refs.session_record import EXPIRED, FAILED, OPEN
 from lake_core.readable import count_of
+from lake_core.report.commits import run_of
 from lake_core.report.status import status_report
 from lake_core.ui.changes import dataset_change
-from lake_core.ui.history import entry, run_of
+from lake_core.ui.history import entry
 from lake_core.ui.page import Page
 from lake_core.ui.upkeep import upkeep_of
 

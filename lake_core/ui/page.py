@@ -16,6 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from lake_core.readable import count_of, readable_bytes
+from lake_core.report.commits import run_of
 from lake_core.report.values import date_text, plain
 from lake_core.ui.settings import HIDDEN, is_secret_name, without_secrets
 
@@ -69,6 +70,7 @@ def environment() -> Environment:
         "field": escape,  # what a form sends back must be what was sent
         "ago": ago,
         "title": title_of,
+        "run": run_of,
         "fact": lambda fact: readable_bytes(fact.value) if fact.unit == "bytes" else _number(fact.value),
         "property": lambda value, name: HIDDEN if is_secret_name(str(name)) else value,
     }

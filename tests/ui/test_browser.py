@@ -230,7 +230,10 @@ def test_commits_are_picked_and_names_made_and_deleted_by_clicks(page: Page, bui
 def test_a_branch_that_conflicts_says_with_which_run_and_shows_both_sides(page: Page, site: str) -> None:
     page.goto(site)
     page.get_by_role("row", name=re.compile("^conflicting")).get_by_role("link", name="can it be merged?").click()
-    expect(page.get_by_role("alert")).to_contain_text("b8d5e2f0-run-of-thursday")
+    expect(page.get_by_role("alert")).to_contain_text("It cannot be merged as it is")
+    row = page.get_by_role("row", name="tables/orders ConcurrentAppend")
+    expect(row.get_by_role("link", name="correct order 10 again")).to_be_visible()
+    expect(row).to_contain_text("run b8d5e2f0")
     page.get_by_role("link", name="compare the two sides").click()
     expect(page.locator("dl.numbers")).to_contain_text("rows changed")
 
