@@ -15,7 +15,7 @@ from sqlglot.errors import SqlglotError
 
 from lake_core.dataset import dataset_format
 from lake_core.errors import LakeError
-from lake_core.variant_values import decoded, has_variants, json_text, json_values, with_json
+from lake_core.variant_values import InvalidVariant, decoded, has_variants, json_text, json_values, with_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -67,10 +67,12 @@ def run_query(state: StateStore, query: str, most_rows: int, limits: Limits | No
     limits = limits or Limits()
     connection = duckdb.connect(config=_settings(limits))
     timer = _Timer(connection.interrupt, limits.seconds)
+    tables: list[TableRows] = []
     try:
         parsed = _parsed(query)
         for name in _mentioned(parsed, names):
-            connection.register(name, TableRows(_inspected(state, names[name]), _use(parsed, name), limits.table_bytes))
+            tables.append(TableRows(_inspected(state, names[name]), _use(parsed, name), limits.table_bytes))
+            connection.register(name, tables[-1])
         if timer.has_rung:
             raise _timeout(limits)
         relation = connection.sql(query)
@@ -82,12 +84,14 @@ def run_query(state: StateStore, query: str, most_rows: int, limits: Limits | No
     except duckdb.Error as error:
         if timer.has_rung:
             raise _timeout(limits) from None
-        tables = ", ".join(_quoted(path) for path in sorted(set(names.values()))) or "none"
+        if (failure := next((table.failure for table in tables if table.failure is not None), None)) is not None:
+            raise failure from None
+        known = ", ".join(_quoted(path) for path in sorted(set(names.values()))) or "none"
         others = "".join(
             f"\n{dataset_format(record.format).instead_of_sql(record.path)}"
             for record in _others_mentioned(state, parsed)
         )
-        raise InvalidQuery(f"{str(error).strip()}{others}\nThe tables of {state.name} are {tables}") from None
+        raise InvalidQuery(f"{str(error).strip()}{others}\nThe tables of {state.name} are {known}") from None
     finally:
         timer.cancel()
         connection.close()
@@ -276,6 +280,8 @@ class TableRows:
         self._where = " AND ".join(_as_where(use.conditions, schema)) or None
         self._rows: pa.Table | None = None
         self._most_bytes = most_bytes
+        self.failure: InvalidQuery | None = None
+        """Why the rows could not be read. The engine would say it with a traceback."""
 
     def __arrow_c_schema__(self) -> object:
         return self._schema.__arrow_c_schema__()
@@ -313,7 +319,17 @@ class TableRows:
         if not any(has_variants(field.type) for field in reader.schema):
             return reader
         schema = _json_schema(reader.schema)
-        return pa.RecordBatchReader.from_batches(schema, (_with_json(batch, schema) for batch in reader))
+        return pa.RecordBatchReader.from_batches(schema, self._with_json(reader, schema))
+
+    def _with_json(self, reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for batch in reader:
+            try:
+                yield _with_json(batch, schema)
+            except InvalidVariant as error:
+                self.failure = InvalidQuery(
+                    f"a value is not a variant ({error}): leave its column out, or restore its file from a backup"
+                )
+                raise self.failure from None
 
 
 def _json_schema(schema: pa.Schema) -> pa.Schema:

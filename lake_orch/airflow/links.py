@@ -18,7 +18,6 @@ from lake_pipes.pages import (
     DATASET_PAGE,
     SESSION_PAGE,
     comparison_address,
-    is_ui_url,
     page_addresses,
 )
 
@@ -38,7 +37,7 @@ class LakeLink(BaseOperatorLink):
         target = getattr(operator, self.attribute, None)
         if not target:
             return ""
-        return str(target) if is_ui_url(target.partition("?")[0]) else f"{_page(ti_key)}#{target}"
+        return f"{_page(ti_key)}#{target}" if "#" in target else str(target)  # addresses of pages have no fragment
 
 
 class CommitLink(LakeLink):

@@ -117,6 +117,9 @@ ADDRESSES = (
     ),
     *("/merge?ref=conflicting", "/sql?q=select+*+from+hostile", "/row/tables/orders?where=%60id%60+%3D+10"),
     "/compare/dataset?from=main~1&to=main&path=tables/hostile",
+    *("/act/publish?session=run-of-today", "/act/fork?session=run-of-today", "/act/abandon?session=run-of-today"),
+    *("/act/revert?commit=main", "/act/cherry-pick?commit=dev", "/act/merge?ref=dev", "/act/merge?ref=conflicting"),
+    *("/act/tag?at=main", "/act/branch", "/act/delete-tag?name=release-1", "/act/delete-branch?name=dev"),
 )
 
 
@@ -125,7 +128,7 @@ def hostile_site(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     root = tmp_path_factory.mktemp("hostile") / "lake"
     shutil.copytree(built, root)
     add_hostile_values(Lake.open(str(root)))
-    with served(root) as address:
+    with served(root, "--write") as address:
         yield address
 
 

@@ -216,6 +216,19 @@ def test_values_that_python_has_no_type_for_are_text(fresh: tuple[Lake, TestClie
     assert "10000-01-01" in page_of(client, "/sql?q=select day from t")
 
 
+def test_a_damaged_variant_is_said_to_be_one(fresh: tuple[Lake, TestClient]) -> None:
+    lake, client = fresh
+    schema = pa.schema([pa.field("v", variant.VARIANT)])
+    rows = pa.table({"v": pa.array([{"value": b"\xff", "metadata": b"\x01\x00\x00"}], variant.VARIANT)}, schema=schema)
+    with lake.session() as s:
+        s.create_delta("t", schema).append(rows)
+    assert "not a variant" in page_of(client, "/dataset/t")
+    for query in ("select v from t", "select count(*) from t join t as u on t.v = u.v"):
+        page = page_of(client, f"/sql?q={query}", 400)
+        assert "a value is not a variant (it is cut off)" in page
+        assert "Traceback" not in page
+
+
 def test_a_long_binary_is_cut_in_a_cell_that_says_so_and_whole_in_a_file(fresh: tuple[Lake, TestClient]) -> None:
     lake, client = fresh
     data = bytes(range(256)) * 40
