@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lake_core.variant_values import InvalidVariant, decoded, is_variant, json_text
+from lake_core.variant_values import InvalidVariant, decoded, has_variants, json_text, json_values
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 class ShownText(str):
@@ -25,8 +25,8 @@ def python_rows(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def _values(column: pa.ChunkedArray) -> Sequence[Any]:
-    if is_variant(column.type):
-        return [None if each is None else _variant(each) for each in column.to_pylist()]
+    if has_variants(column.type):
+        return [json_values(each, column.type, _variant) for each in column.to_pylist()]
     try:
         values: list[Any] = column.to_pylist()
     except (OverflowError, ValueError):
@@ -34,7 +34,7 @@ def _values(column: pa.ChunkedArray) -> Sequence[Any]:
     return values
 
 
-def _variant(value: dict[str, bytes]) -> ShownText:
+def _variant(value: Mapping[str, bytes]) -> ShownText:
     try:
         return ShownText(json_text(decoded(value["metadata"], value["value"])))
     except InvalidVariant as error:

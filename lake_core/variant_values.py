@@ -21,7 +21,7 @@ import pyarrow as pa
 from lake_core.json_numbers import dumps
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _MARK: Final = {b"delta.type": b"variant"}
 VARIANT: Final = pa.struct([pa.field(name, pa.binary(), metadata=_MARK) for name in ("value", "metadata")])
@@ -43,6 +43,45 @@ DIGITS = decimal.Context(prec=MOST_DIGITS + 1)
 def is_variant(kind: pa.DataType) -> bool:
     """Return whether an Arrow type of a table's schema is that of variants, not of a struct with such fields."""
     return bool(pa.types.is_struct(kind) and kind.num_fields == 2 and kind.field(0).metadata == _MARK)
+
+
+def has_variants(kind: pa.DataType) -> bool:
+    """Return whether an Arrow type is that of variants, or has them at any depth."""
+    if is_variant(kind):
+        return True
+    return any(has_variants(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def with_json(kind: pa.DataType) -> pa.DataType:
+    """Return an Arrow type with text in the place of variants, at any depth."""
+    if is_variant(kind):
+        return pa.string()
+    if not has_variants(kind):
+        return kind
+    if pa.types.is_struct(kind):
+        return pa.struct([child.with_type(with_json(child.type)) for child in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, with_json(kind.item_type))
+    return pa.list_(kind.value_field.with_type(with_json(kind.value_type)))
+
+
+def json_values(value: Any, kind: pa.DataType, text_of: Callable[[Mapping[str, bytes]], Any]) -> Any:
+    """Return a Python value of an Arrow type with other values in the place of its variants, at any depth.
+
+    Args:
+        value: The value, as `to_pylist` returns it.
+        kind: Its type.
+        text_of: Returns what to put in the place of the two binaries of a variant.
+    """
+    if value is None or not has_variants(kind):
+        return value
+    if is_variant(kind):
+        return text_of(value)
+    if pa.types.is_struct(kind):
+        return {child.name: json_values(value[child.name], child.type, text_of) for child in kind}
+    if pa.types.is_map(kind):
+        return [(key, json_values(item, kind.item_type, text_of)) for key, item in value]
+    return [json_values(item, kind.value_type, text_of) for item in value]
 
 
 class InvalidVariant(ValueError):

@@ -13,6 +13,7 @@ from lake_core.delta import DeltaTable
 from lake_core.graveler import Commit
 from lake_core.lake import Lake
 from lake_core.lake.refs.commit_record import changed_datasets
+from lake_orch.dagster.page_links import page_links
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import checked_path, table_path
 from lake_orch.resources import LakeResource
@@ -89,7 +90,7 @@ def table_change_sensor(
             run_request = request(change) if request else _request_for_table(change) if target is not None else None
             if run_request is not None:
                 requests.append(run_request)
-        events = [_observation(change, lake.branch) for change in changes]
+        events = [_observation(change, lake) for change in changes]
         return dg.SensorResult(run_requests=requests, asset_events=events, cursor=json.dumps(cursor))
 
     sensor: Any = dg.sensor(
@@ -169,13 +170,15 @@ def _sum(summaries: Any) -> dict[str, int]:
     return total
 
 
-def _observation(change: TableChange, branch: str) -> dg.AssetObservation:
+def _observation(change: TableChange, lake: LakeResource) -> dg.AssetObservation:
     metadata: dict[str, Any] = {PATH: change.path, "lake/changes": change.commits}
     metadata |= {"lake/dropped": True} if change.version is None else {VERSION: change.version}
     if change.operations:
         metadata["lake/operations"] = ", ".join(change.operations[-20:])
     if change.commit is not None:
-        metadata |= {COMMIT: change.commit, BRANCH: branch}
+        metadata |= {COMMIT: change.commit, BRANCH: lake.branch}
+        is_there = {} if change.version is None else {PATH: change.path}
+        metadata |= page_links(lake.ui_url, {COMMIT: change.commit, **is_there})
     metadata |= {f"lake/{name}": value for name, value in change.metrics.items()}
     data_version = "dropped" if change.version is None else str(change.version)
     return dg.AssetObservation(change.asset_key, metadata=metadata, tags={"dagster/data_version": data_version})

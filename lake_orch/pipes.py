@@ -24,7 +24,7 @@ from lake_orch._dagster import DagsterExecutionInterruptedError, DagsterPipesExe
 from lake_orch.dagster.runs.attempt import Attempt, StepContext, partition_keys
 from lake_orch.errors import InvalidDefinition
 from lake_orch.resources import LakeResource
-from lake_pipes import EXTRAS, STORAGE_OPTIONS
+from lake_pipes import EXTRAS, STORAGE_OPTIONS, UI_URL
 
 _SECRET_SETTING = re.compile(r"(secret|password|passwd|token|access\.key|account\.key|sas)", re.IGNORECASE)
 _WAIT_FOR_END = 20
@@ -55,7 +55,8 @@ def hand_over(lake: LakeResource, context: StepContext) -> HandOver:
     # The process may have another working directory.
     root = lake.root if "://" in lake.root else str(Path(lake.root).absolute())
     assignment = replace(lake.assignment(attempt), root=root, reads=lake.reads(step))
-    return HandOver({EXTRAS: assignment.to_json()}, _environment(lake))
+    pages = {} if lake.ui_url is None else {UI_URL: lake.ui_url}
+    return HandOver({EXTRAS: assignment.to_json(), **pages}, _environment(lake))
 
 
 def _environment(lake: LakeResource) -> dict[str, str]:

@@ -29,6 +29,7 @@ from lake_core.lake.session.read_record import ReadRecord
 from lake_core.workspace import Assignment, CallNumbers, Workspace
 from lake_core.workspace import open_workspace as workspace_of
 from lake_pipes.metadata import PATH, ROWS_WRITTEN, SKIPPED, receipt_metadata
+from lake_pipes.pages import is_ui_url, page_addresses
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +43,8 @@ __all__ = ["ExternalWriter", "NotHandedOver", "open_workspace"]
 
 EXTRAS = "lake"
 """The name of the Pipes extra in which Dagster's side passes the assignment."""
+UI_URL = "lake_ui_url"
+"""The name of the Pipes extra with the address at which `lake ui` serves the lake, if it is known."""
 ASSIGNMENT = "LAKE_PIPES_ASSIGNMENT"
 """The environment variable in which an orchestrator other than Dagster passes the assignment, as JSON."""
 STORAGE_OPTIONS = "LAKE_PIPES_STORAGE_OPTIONS"
@@ -61,8 +64,8 @@ class ExternalWriter:
     has no sessions, each `append` and `overwrite` takes effect by itself, exactly once by its transaction identifier.
     """
 
-    def __init__(self, workspace: Workspace, assignment: Assignment) -> None:
-        self._workspace, self._assignment = workspace, assignment
+    def __init__(self, workspace: Workspace, assignment: Assignment, ui_url: str | None = None) -> None:
+        self._workspace, self._assignment, self._ui_url = workspace, assignment, ui_url
         self._batches: dict[str, int] = {}
         self._results: dict[str, list[OperationResult]] = {}
 
@@ -123,7 +126,7 @@ class ExternalWriter:
         return self._write(path, rows, partition_by, lambda table, txn: table.overwrite(rows, where=where, txn=txn))
 
     def metadata(self) -> dict[str, Any]:
-        """Return the metadata of a materialization: the state of the writes, and the number of rows."""
+        """Return the metadata of a materialization: the state of the writes, the number of rows, and links to pages."""
         results = [result for of_table in self._results.values() for result in of_table]
         receipt = self._workspace.receipt
         metadata: dict[str, Any] = {} if receipt is None else receipt_metadata(receipt)
@@ -132,7 +135,8 @@ class ExternalWriter:
             metadata[PATH] = next(iter(self._results))
         if self.is_already_published or (results and all(result.skipped for result in results)):
             metadata[SKIPPED] = True
-        return metadata
+        pages = page_addresses(self._ui_url, metadata)
+        return metadata | {name: {"raw_value": address, "type": "url"} for name, address in pages.items()}
 
     def _write(
         self,
@@ -165,19 +169,20 @@ def open_workspace(
     StaleEpoch, StaleAttempt, SessionClosed.
     """
     options = _options() if storage_options is None else storage_options
-    step = _handed_over(pipes)
+    step, ui_url = _handed_over(pipes)
     reads = _reads.setdefault(step.task_id, ReadRecord(step.reads))
     with _numbered(step) as assignment:
         workspace = workspace_of(
             assignment, options, lambda: Lake.open(assignment.root, storage_options=options), reads=reads
         )
         with workspace:
-            yield ExternalWriter(workspace, assignment)
+            yield ExternalWriter(workspace, assignment, ui_url)
 
 
-def _handed_over(pipes: PipesContext | None) -> Assignment:
+def _handed_over(pipes: PipesContext | None) -> tuple[Assignment, str | None]:
+    """Return the assignment, and where `lake ui` serves the lake."""
     if pipes is None and ASSIGNMENT in os.environ:
-        return Assignment.from_json(json.loads(os.environ[ASSIGNMENT]))
+        return Assignment.from_json(json.loads(os.environ[ASSIGNMENT])), None
     if pipes is None:
         from dagster_pipes import PipesContext
 
@@ -189,7 +194,8 @@ def _handed_over(pipes: PipesContext | None) -> Assignment:
         raise NotHandedOver(
             "no session was handed over to this process: start it by LakePipesSubprocessClient or LakeSparkSubmitClient"
         )
-    return Assignment.from_json(values)
+    ui_url = extras.get(UI_URL)
+    return Assignment.from_json(values), ui_url if is_ui_url(ui_url) else None
 
 
 _opened: dict[str, CallNumbers] = {}

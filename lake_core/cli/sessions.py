@@ -13,7 +13,7 @@ from lake_core.readable import count_of
 from lake_core.report.sessions import session_rows
 
 if TYPE_CHECKING:
-    from lake_core.lake.publish.merge import MergePreview
+    from lake_core.lake.publish.preview import ChangePreview
     from lake_core.lake.publish.published import Published
     from lake_core.lake.publish.tree_update import MergeStrategy
 
@@ -70,14 +70,19 @@ def session_fork(context: Context, session_id: str, without: tuple[str, ...]) ->
 
 @click.command()
 @click.argument("session_id", metavar="SESSION", type=Ref())
+@click.option("--dry-run", is_flag=True, help="Only show what would be published, or what conflicts.")
 @command
-def publish(context: Context, session_id: str) -> None:
+def publish(context: Context, session_id: str, dry_run: bool) -> None:
     """Publish a shared session. The command can be repeated safely."""
     context.remedy = (
         f"Nothing was published, and the session is kept: run `lake session fork {session_id} --without "
         "PATH` to carry on with what does not conflict, and do the rest again in a new session"
     )
-    published = context.open().get_session(session_id).publish()
+    session = context.open().get_session(session_id)
+    if dry_run:
+        _show_preview(context, session.preview_publish(), f"publish session {session_id}", session.branch)
+        return
+    published = session.publish()
     versions = ", ".join(f"{path}@{version}" for path, version in published.versions.items())
     late = "" if published.is_checked_out else " (not yet checked out: run `lake checkout`)"
     context.output.show(published, f"commit {published.commit[:12]} {versions}{late}")
@@ -114,7 +119,7 @@ def merge(
     lake = context.open()
     if dry_run:
         preview = lake.preview_merge(ref, into=into, strategy=strategy)
-        context.output.show(preview, "\n".join(_preview_lines(preview, ref, into, strategy)))
+        _show_preview(context, preview, f"merge {ref} (commit {preview.incoming[:12]})", into, strategy, "into")
         return
     published = lake.merge(ref, into=into, message=message, strategy=strategy, squash=squash)
     decided = f", {strategy} of {count_of(len(published.resolved), 'place')} in conflict" if published.resolved else ""
@@ -122,18 +127,17 @@ def merge(
     context.output.show(published, "\n".join(lines))
 
 
-def _preview_lines(preview: MergePreview, ref: str, into: str, strategy: str | None) -> list[str]:
-    lines = [
-        f"would merge {ref} (commit {preview.incoming[:12]}) into {into} (commit {preview.commit[:12]}); "
-        "nothing is written"
-    ]
+def _show_preview(
+    context: Context, preview: ChangePreview, what: str, branch: str, strategy: str | None = None, where: str = "on"
+) -> None:
+    lines = [f"would {what} {where} {branch} (commit {preview.commit[:12]}); nothing is written"]
     lines += [f"~ {path}  version {each.version}  {each.operation}" for path, each in sorted(preview.datasets.items())]
     lines += [f"{'-' if change == 'deleted' else '+'} {key}" for key, change in preview.keys.items()]
     lines += [f"! {path}  conflicts, {strategy} is taken" for path in sorted(preview.resolved)]
-    return [*lines, *_left_lines(preview, into)]
+    context.output.show(preview, "\n".join([*lines, *_left_lines(preview, branch)]))
 
 
-def _left_lines(result: Published | MergePreview, into: str) -> list[str]:
+def _left_lines(result: Published | ChangePreview, into: str) -> list[str]:
     """Return the lines about writes that a merge skips, and about compactions that it undoes."""
     lines = [
         f"= {write.path}  skipped: {into} has version {write.version} of the application {write.application!r}, or a "
@@ -150,13 +154,19 @@ def _left_lines(result: Published | MergePreview, into: str) -> list[str]:
     "--parent", type=click.IntRange(1), default=1, show_default=True, help="The parent of a merge to go back to."
 )
 @click.option("-m", "--message")
+@click.option("--dry-run", is_flag=True, help="Only show what would be undone, or what conflicts.")
 @command
-def revert(context: Context, commit: str, branch_name: str, parent: int, message: str | None) -> None:
+def revert(context: Context, commit: str, branch_name: str, parent: int, message: str | None, dry_run: bool) -> None:
     """Undo the changes of a commit. Later changes stay."""
     context.remedy = (
         "Nothing was reverted: revert the later commits that conflict first, newest first, or change the rows by hand"
     )
-    published = context.open().revert(commit, branch=branch_name, parent=parent, message=message)
+    lake = context.open()
+    if dry_run:
+        preview = lake.preview_revert(commit, branch=branch_name, parent=parent)
+        _show_preview(context, preview, f"revert commit {preview.base[:12]}", branch_name)
+        return
+    published = lake.revert(commit, branch=branch_name, parent=parent, message=message)
     context.output.show(published, f"commit {published.commit[:12]} on {branch_name}")
 
 
@@ -165,11 +175,17 @@ def revert(context: Context, commit: str, branch_name: str, parent: int, message
 @click.option("--onto", required=True, type=Ref())
 @click.option("--parent", type=click.IntRange(1), default=1, show_default=True)
 @click.option("-m", "--message")
+@click.option("--dry-run", is_flag=True, help="Only show what would be applied, or what conflicts.")
 @command
-def cherry_pick(context: Context, commit: str, onto: str, parent: int, message: str | None) -> None:
+def cherry_pick(context: Context, commit: str, onto: str, parent: int, message: str | None, dry_run: bool) -> None:
     """Apply the changes of a commit to another branch."""
     context.remedy = (
         f"Nothing was cherry-picked: merge the branches with `lake merge` first, or do the work again on {onto}"
     )
-    published = context.open().cherry_pick(commit, onto=onto, parent=parent, message=message)
+    lake = context.open()
+    if dry_run:
+        preview = lake.preview_cherry_pick(commit, onto=onto, parent=parent)
+        _show_preview(context, preview, f"cherry-pick commit {preview.incoming[:12]}", onto)
+        return
+    published = lake.cherry_pick(commit, onto=onto, parent=parent, message=message)
     context.output.show(published, f"commit {published.commit[:12]} on {onto}")

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from lake_core.icechunk import DatasetRepository
     from lake_core.lake.maintenance import LakeMaintenance
     from lake_core.lake.publish.comparison import ChangedKey, Comparison
-    from lake_core.lake.publish.merge import MergePreview
+    from lake_core.lake.publish.preview import ChangePreview
     from lake_core.lake.publish.published import Published
     from lake_core.lake.publish.tree_update import MergeStrategy
     from lake_core.lake.session.private_session import Session
@@ -484,7 +484,7 @@ class Lake:
         commit = self._commit(ref, refs)
         return merge(self._repository, commit, ref, into, message, strategy, squash=squash, expected_head=expected_head)
 
-    def preview_merge(self, ref: str, *, into: str = "main", strategy: MergeStrategy | None = None) -> MergePreview:
+    def preview_merge(self, ref: str, *, into: str = "main", strategy: MergeStrategy | None = None) -> ChangePreview:
         """Return what `merge` would do now, and write nothing.
 
         Raises:
@@ -496,7 +496,7 @@ class Lake:
                 work again in a session.
             ValueError: There is no such strategy.
         """
-        from lake_core.lake.publish.merge import preview_merge
+        from lake_core.lake.publish.preview import preview_merge
 
         refs = self._repository.refs()
         return preview_merge(self._repository, self._commit(ref, refs), ref, into, strategy)
@@ -534,7 +534,33 @@ class Lake:
         refs = self._repository.refs()
         return revert(self._repository, self._commit(commit, refs), branch, parent, message, expected_head)
 
-    def cherry_pick(self, commit: str, *, onto: str, parent: int = 1, message: str | None = None) -> Published:
+    def preview_revert(self, commit: str, *, branch: str = "main", parent: int = 1) -> ChangePreview:
+        """Return what `revert` would do now, and write nothing.
+
+        Objects that were garbage-collected after a vacuum are only looked for by `revert`.
+
+        Raises:
+            Conflict: Later changes have read or rewritten what the commit wrote. Undo those first.
+            NothingToApply: The commit is reverted already, is not on the branch, or is the first one.
+            RefNotFound: There is no such commit, branch or parent.
+            InvalidRef: The ref is not written as one, or names a session.
+            ProtectedBranch: The branch accepts only merges. Publish on another branch, and merge that.
+            ContentGone: The content of a commit that it needs was garbage-collected.
+        """
+        from lake_core.lake.publish.preview import preview_revert
+
+        refs = self._repository.refs()
+        return preview_revert(self._repository, self._commit(commit, refs), branch, parent)
+
+    def cherry_pick(
+        self,
+        commit: str,
+        *,
+        onto: str,
+        parent: int = 1,
+        message: str | None = None,
+        expected_head: str | None = None,
+    ) -> Published:
         """Bring to a branch what came with a commit since its `parent`-th parent.
 
         A later merge brings the rest of the commit's branch. If the branch has all of the commit, also by way of a
@@ -555,7 +581,25 @@ class Lake:
         from lake_core.lake.publish.merge import cherry_pick
 
         refs = self._repository.refs()
-        return cherry_pick(self._repository, self._commit(commit, refs), onto, parent, message)
+        return cherry_pick(self._repository, self._commit(commit, refs), onto, parent, message, expected_head)
+
+    def preview_cherry_pick(self, commit: str, *, onto: str, parent: int = 1) -> ChangePreview:
+        """Return what `cherry_pick` would do now, and write nothing.
+
+        Objects that were garbage-collected after a vacuum are only looked for by `cherry_pick`.
+
+        Raises:
+            Conflict: The branch has changed the same. Merge the commit's branch, or do the work again in a session.
+            NothingToApply: The branch has the commit already, or it is the first one.
+            RefNotFound: There is no such commit, branch or parent.
+            InvalidRef: The ref is not written as one, or names a session.
+            ProtectedBranch: The branch accepts only merges. Publish on another branch, and merge that.
+            ContentGone: The content of a commit that it needs was garbage-collected.
+        """
+        from lake_core.lake.publish.preview import preview_cherry_pick
+
+        refs = self._repository.refs()
+        return preview_cherry_pick(self._repository, self._commit(commit, refs), onto, parent)
 
     def has_reached(self, commit: str, ref: str = "main") -> bool:
         """Return whether what came with a commit has reached a ref, by parents, merges, squashes or cherry-picks.

@@ -14,6 +14,7 @@ from lake_core.lake.state.content import ContentStore, RecentContent
 from lake_core.lake.state.state_store import StateStore
 from lake_core.lake.state.state_tree import StateTree
 from lake_core.lake.state.view import Overlay, View
+from lake_core.store.scratch import ScratchStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +71,10 @@ class Repository:
             memory_bytes=memory_bytes,
         )
         return replace(self, graveler=graveler)
+
+    def for_preview(self) -> Repository:
+        """Return the same lake, whose new objects stay in memory: several changes may build on one another there."""
+        return replace(self, root=ScratchStore(self.root), recent_content=RecentContent())
 
     def refs(self, *, refresh: bool = True) -> RefsState:
         """Read the newest refs."""

@@ -8,6 +8,8 @@ from lake_core.dataset import MOST_ROWS
 from lake_core.lake.refs.commit_record import changed_datasets
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lake_core.graveler import Commit
     from lake_core.lake import Lake
     from lake_core.lake.publish.comparison import Comparison
@@ -36,3 +38,13 @@ def against_parent(lake: Lake, commit: Commit, *, most_rows: int = MOST_ROWS, sa
 
         return Comparison((), ())
     return lake.compare(commit.parents[0], commit.id, sample=sample, most_rows=most_rows)
+
+
+def is_run(name: str) -> bool:
+    """Return whether a key of a commit's metadata is that of a run of an orchestrator."""
+    return name.rpartition("/")[2] in ("run", "run_id")
+
+
+def run_of(metadata: Mapping[str, str]) -> str:
+    """Return the run that made a commit, empty if it records none."""
+    return next((text for name, text in metadata.items() if is_run(name)), "")

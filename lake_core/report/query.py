@@ -15,6 +15,7 @@ from sqlglot.errors import SqlglotError
 
 from lake_core.dataset import dataset_format
 from lake_core.errors import LakeError
+from lake_core.variant_values import InvalidVariant, decoded, has_variants, json_text, json_values, with_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -66,10 +67,12 @@ def run_query(state: StateStore, query: str, most_rows: int, limits: Limits | No
     limits = limits or Limits()
     connection = duckdb.connect(config=_settings(limits))
     timer = _Timer(connection.interrupt, limits.seconds)
+    tables: list[TableRows] = []
     try:
         parsed = _parsed(query)
         for name in _mentioned(parsed, names):
-            connection.register(name, TableRows(_inspected(state, names[name]), _use(parsed, name), limits.table_bytes))
+            tables.append(TableRows(_inspected(state, names[name]), _use(parsed, name), limits.table_bytes))
+            connection.register(name, tables[-1])
         if timer.has_rung:
             raise _timeout(limits)
         relation = connection.sql(query)
@@ -81,12 +84,14 @@ def run_query(state: StateStore, query: str, most_rows: int, limits: Limits | No
     except duckdb.Error as error:
         if timer.has_rung:
             raise _timeout(limits) from None
-        tables = ", ".join(_quoted(path) for path in sorted(set(names.values()))) or "none"
+        if (failure := next((table.failure for table in tables if table.failure is not None), None)) is not None:
+            raise failure from None
+        known = ", ".join(_quoted(path) for path in sorted(set(names.values()))) or "none"
         others = "".join(
             f"\n{dataset_format(record.format).instead_of_sql(record.path)}"
             for record in _others_mentioned(state, parsed)
         )
-        raise InvalidQuery(f"{str(error).strip()}{others}\nThe tables of {state.name} are {tables}") from None
+        raise InvalidQuery(f"{str(error).strip()}{others}\nThe tables of {state.name} are {known}") from None
     finally:
         timer.cancel()
         connection.close()
@@ -258,7 +263,7 @@ _UNNAMED = (exp.Columns, exp.Pivot, exp.PositionalColumn, exp.Parameter, exp.Com
 
 
 class TableRows:
-    """Rows of a table as an Arrow stream, read only when the engine scans them.
+    """Rows of a table as an Arrow stream, read only when the engine scans them. Variants are JSON.
 
     If the engine scans the table once, the rows are streamed. Otherwise the first scan keeps the rows for the others.
     """
@@ -271,10 +276,12 @@ class TableRows:
             :1
         ]
         self._table, self._names, self._once = table, names, use.once
-        self._schema = pa.schema([schema.field(name) for name in names])
+        self._schema = _json_schema(pa.schema([schema.field(name) for name in names]))
         self._where = " AND ".join(_as_where(use.conditions, schema)) or None
         self._rows: pa.Table | None = None
         self._most_bytes = most_bytes
+        self.failure: InvalidQuery | None = None
+        """Why the rows could not be read. The engine would say it with a traceback."""
 
     def __arrow_c_schema__(self) -> object:
         return self._schema.__arrow_c_schema__()
@@ -283,7 +290,7 @@ class TableRows:
         if self._once:
             return self._batches().__arrow_c_stream__(requested_schema)
         if self._rows is None:
-            self._rows = self._kept(self._table.batches(self._names))
+            self._rows = self._kept(self._read(None))
         return self._rows.__arrow_c_stream__(requested_schema)
 
     def _kept(self, reader: pa.RecordBatchReader) -> pa.Table:
@@ -300,12 +307,49 @@ class TableRows:
 
     def _batches(self) -> pa.RecordBatchReader:
         try:
-            return self._table.batches(self._names, self._where)
+            return self._read(self._where)
         except LakeError:
             if self._where is None:
                 raise
             # A condition only saves reading: DuckDB evaluates it again.
-            return self._table.batches(self._names)
+            return self._read(None)
+
+    def _read(self, where: str | None) -> pa.RecordBatchReader:
+        reader = self._table.batches(self._names, where)
+        if not any(has_variants(field.type) for field in reader.schema):
+            return reader
+        schema = _json_schema(reader.schema)
+        return pa.RecordBatchReader.from_batches(schema, self._with_json(reader, schema))
+
+    def _with_json(self, reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for batch in reader:
+            try:
+                yield _with_json(batch, schema)
+            except InvalidVariant as error:
+                self.failure = InvalidQuery(
+                    f"a value is not a variant ({error}): leave its column out, or restore its file from a backup"
+                )
+                raise self.failure from None
+
+
+def _json_schema(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with text in the place of variants."""
+    return pa.schema([field.with_type(with_json(field.type)) for field in schema])
+
+
+def _with_json(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows with JSON in the place of variants. Raises InvalidVariant."""
+    columns = [
+        pa.array([json_values(each, column.type, _json_of) for each in column.to_pylist()], field.type)
+        if has_variants(column.type)
+        else column
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _json_of(value: Mapping[str, bytes]) -> str:
+    return json_text(decoded(value["metadata"], value["value"]))
 
 
 _COMPARISONS = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE)

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from lake_core.errors import LakeError
 from lake_core.inspection import NotShown, PlaneRequest
 from lake_core.ui.errors import InvalidRequest
+from lake_core.ui.page import url
 from lake_core.ui.plots import colored, png
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def arrays_tab(visit: Visit, revision: Revision, path: str, inspection: Inspecti
     values: dict[str, Any] = {"nodes": nodes, "node": node, "plane": None, "plane_problem": "", "statistics": {}}
     if node is not None and node.kind == "array" and node.shape:
         request = plane_request(visit, node)
-        values["plane_request"] = request
+        values |= {"plane_request": request, "picture_url": _picture_url(revision, path, request)}
         try:
             plane = _plane(visit, revision, path, inspection, request)
             values |= {"plane": plane, "statistics": statistics(plane)}
@@ -48,6 +49,12 @@ def arrays_tab(visit: Visit, revision: Revision, path: str, inspection: Inspecti
         except ImportError:
             values["plane_problem"] = "pictures need Zarr: install it with `pip install 'lake-orch[arrays]'`"
     return values, None
+
+
+def _picture_url(revision: Revision, path: str, request: PlaneRequest) -> str:
+    index = {f"i{place}": str(number) for place, number in enumerate(request.index)}
+    sides = {"down": str(request.rows), "across": str(request.columns)}
+    return url(f"/picture/{path}", node=request.path, at=revision.pin, **sides, **index)
 
 
 def plane_request(visit: Visit, node: NodeInfo) -> PlaneRequest:

@@ -9,10 +9,10 @@ from starlette.responses import RedirectResponse, Response
 
 from lake_core.errors import LakeError
 from lake_core.lake.refs.commit_record import RESOLVED_FIELD, changed_datasets
-from lake_core.report.commits import OWN_METADATA, against_parent, commit_row
+from lake_core.report.commits import OWN_METADATA, against_parent, commit_row, run_of
 from lake_core.ui.changes import SAMPLE_ROWS, changed_between, revisions_change
 from lake_core.ui.errors import InvalidRequest
-from lake_core.ui.history import labels, run_of, session_of
+from lake_core.ui.history import labels, session_of
 from lake_core.ui.page import Page, url
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from lake_core.lake.errors import DatasetNotFound
 from lake_core.python_rows import python_rows
 from lake_core.report.comparison import comparison_rows
 from lake_core.ui.arrays import chunk_map_svg
-from lake_core.ui.changes import revisions_change
+from lake_core.ui.changes import changed_between, revisions_change
 from lake_core.ui.commit import changes_of
 from lake_core.ui.errors import InvalidRequest
 from lake_core.ui.page import Page, url
@@ -57,9 +57,13 @@ def compare_dataset_page(visit: Visit) -> Page | Response:
     path = visit.get("path").strip("/")
     sides = (old, new)
     if path and not any(path in side.state.datasets() for side in sides):
-        if any(side.state.exists(path) for side in sides):
-            address = url("/compare/file", from_=visit.get("from"), to=visit.get("to"), path=path)
-            return RedirectResponse(address, 303)
+        _, files = changed_between(visit, old, new)
+        file_keys = [each.key for each in files if each.key == path or each.key.startswith((f"{path}/", f"{path}."))]
+        if file_keys or any(side.state.exists(path) for side in sides):
+            refs = {"from_": visit.get("from"), "to": visit.get("to")}
+            if len(file_keys) > 1:
+                return RedirectResponse(url("/compare", **refs), 303)
+            return RedirectResponse(url("/compare/file", path=file_keys[0] if file_keys else path, **refs), 303)
         raise DatasetNotFound(f"neither {old.label} nor {new.label} has a dataset or file at {path!r}")
     change = revisions_change(visit, old, new, path, visit.settings.compared_rows)
     if change is None:

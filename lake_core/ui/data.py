@@ -9,16 +9,18 @@ from urllib.parse import quote
 
 from lake_core.errors import InvalidKey, NotFound
 from lake_core.report.entries import entries
-from lake_core.ui.page import Page
+from lake_core.ui.page import Page, url
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from lake_core.ui.visit import Visit
+    from lake_core.ui.visit import Revision, Visit
 
 _PAGE = 200
 _SHOWN_BYTES = 256 << 10
 _BLOCK = 8 << 20
+_MOST_BESIDE = 10_000
+"""The most entries of a folder among which a file is looked for by its name without the extension."""
 
 
 def data_page(visit: Visit) -> Page:
@@ -55,6 +57,21 @@ def data_page(visit: Visit) -> Page:
 
 def _below(name: str, prefix: str) -> str:
     return name[len(prefix) + 1 :] if prefix and name.startswith(f"{prefix}/") and name != prefix else name
+
+
+def address_of_files(revision: Revision, path: str) -> str | None:
+    """Return the page of the plain file at a path, or of the folder there; None if there is neither.
+
+    Links of orchestrators name a file also without its extension.
+    """
+    state = revision.state
+    if state.exists(path):
+        return url(f"/file/{path}", at=revision.text)
+    if next(iter(entries(state, path, False)), None) is not None:
+        return url("/data", at=revision.text, prefix=path)
+    beside = islice(entries(state, path.rpartition("/")[0], False), _MOST_BESIDE)
+    named = [row["name"] for row in beside if row["kind"] == "file" and row["name"].startswith(f"{path}.")]
+    return url(f"/file/{named[0]}", at=revision.text) if len(named) == 1 else None
 
 
 def file_page(visit: Visit) -> Page | Response:

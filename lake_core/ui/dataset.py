@@ -14,9 +14,10 @@ from lake_core.inspection import NotShown, RowRequest, TooMuchToShow
 from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.lake.refs.history import History
 from lake_core.ui.arrays import arrays_tab
+from lake_core.ui.data import address_of_files
 from lake_core.ui.errors import InvalidRequest
 from lake_core.ui.history import entry
-from lake_core.ui.page import Page, url
+from lake_core.ui.page import Page
 from lake_core.ui.plots import line_plot, short_bytes
 from lake_core.ui.row_condition import row_condition
 
@@ -62,8 +63,9 @@ def dataset_page(visit: Visit) -> Page | Response:
     """Show a dataset at a ref. A plain file at the path has a page of its own."""
     revision = visit.at()
     path = visit.path["path"].strip("/")
-    if path and path not in revision.state.datasets() and revision.state.exists(path):
-        return RedirectResponse(url(f"/file/{path}", at=visit.get("at"), format=visit.get("format")), 303)
+    if path and path not in revision.state.datasets() and (address := address_of_files(revision, path)) is not None:
+        as_json = "&format=json" if visit.get("format") == "json" else ""
+        return RedirectResponse(address + as_json, 303)
     inspection = visit.inspect(revision, path)
     problem = ""
     try:
@@ -100,6 +102,7 @@ def dataset_page(visit: Visit) -> Page | Response:
             "tabs": [(name, TABS[name]) for name in tabs],
             "tab": tab,
             "last": None if last is None else entry(visit, last),
+            "changed": _last_change(revision, last),
             "asset": asset,
             "asset_url": visit.settings.asset_url(asset) if asset else None,
         }
@@ -226,6 +229,13 @@ def _last_commit(visit: Visit, commit: Commit, path: str) -> Commit | None:
     """Return the commit that changed the dataset last, None if many have come since."""
     newest = islice(History(visit.refs, [commit.id]), _MOST_LOOKED_AT)
     return next((each for each in newest if path in changed_datasets(each)), None)
+
+
+def _last_change(revision: Revision, last: Commit | None) -> tuple[str, str] | None:
+    """Return the two refs between which a dataset changed last: a session's base and the session, or two commits."""
+    if revision.session is not None:
+        return revision.commit.id, revision.pin
+    return None if last is None or not last.parents else (last.parents[0], last.id)
 
 
 def row_page(visit: Visit) -> Page:

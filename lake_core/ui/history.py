@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lake_core.lake.refs.commit_record import MERGE_FIELD, SESSION_FIELD, changed_datasets
 from lake_core.lake.refs.history import History
-from lake_core.report.commits import commit_row
+from lake_core.report.commits import commit_row, is_run, run_of
 from lake_core.ui.errors import InvalidRequest
 from lake_core.ui.lanes import Lanes
 from lake_core.ui.page import Page
@@ -59,16 +59,6 @@ class Filters:
         if self.run and not any(self.run in text for name, text in commit.metadata.items() if is_run(name)):
             return False
         return not self.text or self.text.casefold() in commit.message.casefold()
-
-
-def is_run(name: str) -> bool:
-    """Return whether a key of a commit's metadata is that of a run of an orchestrator."""
-    return name.rpartition("/")[2] in ("run", "run_id")
-
-
-def run_of(metadata: Mapping[str, str]) -> str:
-    """Return the run that made a commit, empty if it records none."""
-    return next((text for name, text in metadata.items() if is_run(name)), "")
 
 
 def history_page(visit: Visit) -> Page:

@@ -12,10 +12,12 @@ from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.lake.refs.history import History, ahead_and_behind
 from lake_core.lake.refs.session_record import EXPIRED, FAILED, OPEN
 from lake_core.readable import count_of
+from lake_core.report.commits import run_of
 from lake_core.report.status import status_report
 from lake_core.ui.changes import dataset_change
-from lake_core.ui.history import entry, run_of
+from lake_core.ui.history import entry
 from lake_core.ui.page import Page
+from lake_core.ui.upkeep import upkeep_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 _PUBLISHES = 8
 _MOST_BRANCHES = 30
 _MOST_TAGS = 12
+_MOST_PROBLEMS = 5
 _MOST_COUNTED = 999
 _COUNT_SECONDS = 0.25
 """How long the first page counts rows of publishes. The others are counted on their own pages."""
@@ -47,6 +50,8 @@ def home_page(visit: Visit) -> Page:
     formats: dict[str, int] = {}
     for record in report["datasets"]:
         formats[record.format] = formats.get(record.format, 0) + 1
+    upkeep = upkeep_of(visit, report["status"].pending_checkout)
+    failed = [record for record in sessions if state_of(visit, record) == FAILED]
     return Page(
         "home.html",
         {
@@ -57,23 +62,28 @@ def home_page(visit: Visit) -> Page:
             "tags": [(name, tags[name]) for name in newest_tags[:_MOST_TAGS]],
             "more_tags": max(0, len(tags) - _MOST_TAGS),
             "publishes": publishes,
+            "upkeep": upkeep,
             "sessions": [session_entry(visit, record) for record in sessions[-_MOST_BRANCHES:]],
-            "problems": list(
-                _problems(
-                    report["status"].pending_checkout,
-                    [record for record in sessions if state_of(visit, record) == FAILED],
-                    publishes,
-                )
-            ),
+            "problems": list(_problems(upkeep, failed, publishes)),
         },
         report,
     )
 
 
-def _problems(pending: Sequence[str], failed: Sequence[SessionRecord], publishes: Sequence[Mapping[str, Any]]) -> Any:
-    unreadable = {path: problem for row in publishes for path, _, problem in row["rows"] if problem}
-    for path, problem in list(unreadable.items())[:5]:
+def _problems(
+    upkeep: Mapping[str, Any], failed: Sequence[SessionRecord], publishes: Sequence[Mapping[str, Any]]
+) -> Any:
+    unreadable = {each.path: each.problem for each in upkeep["look"].due if each.problem}
+    unreadable |= {path: problem for row in publishes for path, _, problem in row["rows"] if problem}
+    for path, problem in list(unreadable.items())[:_MOST_PROBLEMS]:
         yield {"kind": "bad", "text": f"{path} cannot be read: {problem}", "commits": (), "sessions": ()}
+    if len(unreadable) > _MOST_PROBLEMS:
+        more = count_of(len(unreadable) - _MOST_PROBLEMS, "other dataset")
+        yield {"kind": "bad", "text": f"{more} cannot be read: see Upkeep", "commits": (), "sessions": ()}
+    damage, pending = upkeep["damage"], upkeep["pending"]
+    if damage is not None and damage.count:
+        text = f"{count_of(damage.count, 'problem')} of stored objects found at the last look: see Upkeep"
+        yield {"kind": "bad", "text": text, "commits": (), "sessions": ()}
     if pending:
         yield {
             "kind": "warning",

@@ -13,7 +13,7 @@ from lake_core.ui.page import Page
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lake_core.lake.publish.merge import MergePreview
+    from lake_core.lake.publish.preview import ChangePreview
     from lake_core.lake.publish.tree_update import MergeStrategy
     from lake_core.ui.visit import Visit
 
@@ -79,6 +79,6 @@ def merge_page(visit: Visit) -> Page:
     )
 
 
-def preview_of(visit: Visit, ref: str, into: str, strategy: str) -> MergePreview:
+def preview_of(visit: Visit, ref: str, into: str, strategy: str) -> ChangePreview:
     """Return what the merge would do. Raises Conflict, NothingToApply."""
     return visit.lake.preview_merge(ref, into=into, strategy=strategy_of(strategy))

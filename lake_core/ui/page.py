@@ -16,6 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from lake_core.readable import count_of, readable_bytes
+from lake_core.report.commits import run_of
 from lake_core.report.values import date_text, plain
 from lake_core.ui.settings import HIDDEN, is_secret_name, without_secrets
 
@@ -26,6 +27,8 @@ _LONGEST_TEXT = 300
 """How many letters of a value a cell shows."""
 _LONGEST_TITLE = 4000
 """How many letters its title shows."""
+_SHOWN_BYTES = 16
+"""How many bytes of a binary value a cell shows."""
 _SHORT_TEXT = 24
 """Values of at most so many letters stay on one line."""
 
@@ -66,7 +69,8 @@ def environment() -> Environment:
         "cell": cell,
         "field": escape,  # what a form sends back must be what was sent
         "ago": ago,
-        "title": lambda message: next((line for line in message.splitlines() if line.strip()), "(no message)"),
+        "title": title_of,
+        "run": run_of,
         "fact": lambda fact: readable_bytes(fact.value) if fact.unit == "bytes" else _number(fact.value),
         "property": lambda value, name: HIDDEN if is_secret_name(str(name)) else value,
     }
@@ -90,6 +94,11 @@ def url(path: str, /, **parameters: Any) -> str:
     kept = {name.rstrip("_"): value for name, value in parameters.items() if value not in (None, "", False)}
     query = urlencode(kept, doseq=True)
     return quote(path, safe="/") + (f"?{query}" if query else "")
+
+
+def title_of(message: str) -> str:
+    """Return the first line of a commit's message."""
+    return next((line for line in message.splitlines() if line.strip()), "(no message)")
 
 
 def short_id(id: str) -> str:
@@ -124,42 +133,56 @@ def cell(value: Any) -> Markup:
     """Return a value as the content of a cell: null and long texts can be told from what they look like."""
     if value is None:
         return Markup('<span class="null">null</span>')
-    # A long list is cut before it becomes text: its title shows no more.
-    text = value_text(value[:_LONGEST_TITLE] if isinstance(value, list) else value)
+    # A long list or binary is cut before it becomes text: its title shows no more.
+    short = value[:_LONGEST_TITLE] if isinstance(value, list | bytes) else value
+    text = value_text(short, _LONGEST_TITLE if isinstance(value, bytes) else _SHOWN_BYTES)
     if text == "":
         return Markup('<span class="null">empty</span>')
+    length = len(text)
     text = without_secrets(text[: 2 * _LONGEST_TITLE])
+    if isinstance(value, bytes) and len(value) > _SHOWN_BYTES:
+        begin, ending = text[: 2 + 2 * _SHOWN_BYTES], f"… {count_of(len(value), 'byte')}"
+        return _cut(text, begin, ending)
     if len(text) > _LONGEST_TEXT:
-        return Markup('<span class="long" title="{}">{}…</span>').format(text[:_LONGEST_TITLE], text[:_LONGEST_TEXT])
+        is_counted = isinstance(value, str)
+        return _cut(text, text[:_LONGEST_TEXT], f"… {count_of(length, 'letter')}" if is_counted else "…")
     return Markup('<span class="nowrap">{}</span>').format(text) if len(text) <= _SHORT_TEXT else Markup(escape(text))
 
 
-def value_text(value: Any) -> str:
-    """Return a value as text."""
+def _cut(text: str, begin: str, ending: str) -> Markup:
+    """Return the beginning of a value and what its ending says; its title shows more."""
+    return Markup('<span class="long" title="{}">{}</span><span class="muted nowrap">{}</span>').format(
+        text[:_LONGEST_TITLE], begin, ending
+    )
+
+
+def value_text(value: Any, most_bytes: int | None = None) -> str:
+    """Return a value as text, of each binary in it at most `most_bytes` and what its ending says. None for all."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, bytes):
-        return "0x" + value[:200].hex() + ("…" if len(value) > 200 else "")
+        is_cut = most_bytes is not None and len(value) > most_bytes
+        return "0x" + value[:most_bytes].hex() + (f"… {count_of(len(value), 'byte')}" if is_cut else "")
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else repr(value)
     if isinstance(value, dt.datetime):
         return value.isoformat(sep=" ")
     if isinstance(value, Mapping) or (isinstance(value, Sequence) and not isinstance(value, str)):
-        return json.dumps(plain(_jsonable(value)), ensure_ascii=False)
+        return json.dumps(plain(_jsonable(value, most_bytes)), ensure_ascii=False)
     return str(value)
 
 
-def _jsonable(value: Any) -> Any:
+def _jsonable(value: Any, most_bytes: int | None) -> Any:
     if isinstance(value, bytes):
-        return value_text(value)
+        return value_text(value, most_bytes)
     if isinstance(value, decimal.Decimal):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(name): _jsonable(each) for name, each in value.items()}
+        return {str(name): _jsonable(each, most_bytes) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_jsonable(each) for each in value]
+        return [_jsonable(each, most_bytes) for each in value]
     return value
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ipaddress
 import secrets
 import socket
+import sys
 from dataclasses import replace
+from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING
 
 from lake_core.ui.errors import MissingPages
@@ -46,6 +48,7 @@ def serve(lake: Lake, host: str, port: int, settings: PageSettings, tell: Callab
     check_installed()
     import uvicorn
 
+    leave_pandas_out()
     from lake_core.ui.app import create_app
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -60,6 +63,30 @@ def serve(lake: Lake, host: str, port: int, settings: PageSettings, tell: Callab
             create_app(lake, settings), log_level="warning", access_log=False, server_header=False, lifespan="off"
         )
         uvicorn.Server(config).run(sockets=[listener])
+
+
+def leave_pandas_out() -> None:
+    """Keep pyarrow from importing pandas, which takes more memory than all else that the pages load.
+
+    At the first list that it converts, pyarrow looks once whether pandas is there, to know its objects. No page has
+    any. A format of somebody else's that asks pyarrow for a data frame still gets one: pyarrow looks again then.
+    """
+    import pyarrow as pa
+
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([None])
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _NoPandas(MetaPathFinder):
+    """Answers that pandas is not installed."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
 
 
 def check_installed() -> None:

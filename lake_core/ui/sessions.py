@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lake_core.errors import LakeError
+from lake_core.report.commits import run_of
 from lake_core.report.sessions import session_rows
 from lake_core.ui.commit import changes_of
-from lake_core.ui.history import run_of
 from lake_core.ui.home import session_entry, state_of
 from lake_core.ui.page import Page
 

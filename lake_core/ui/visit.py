@@ -14,6 +14,7 @@ from lake_core.lake.refs.revision import resolve
 from lake_core.lake.refs.session_record import SessionRecord
 from lake_core.lake.session.shared_session import SharedSession
 from lake_core.ui.errors import InvalidRequest
+from lake_core.ui.upkeep_memory import UpkeepMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
@@ -68,6 +69,7 @@ class Site:
     rows: Memory = field(default_factory=lambda: Memory(6))
     """Differences of rows: few, as they may be large."""
     counts: Memory = field(default_factory=lambda: Memory(4096))
+    upkeep: UpkeepMemory = field(default_factory=UpkeepMemory)
     queries: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(2))
     """Held while a query runs, so that few do at the same time."""
     waiting: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(6))

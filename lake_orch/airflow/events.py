@@ -14,6 +14,8 @@ from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.lake.state.dataset_record import dataset_above
 from lake_orch.assets.files.encoding import EXTENSIONS
 from lake_orch.assets.files.owner import FOLDER as OWNERS
+from lake_pipes.metadata import COMMIT, PATH
+from lake_pipes.pages import page_addresses
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -37,7 +39,7 @@ class Change:
 
     path: str
     extra: Mapping[str, Any]
-    """What the event says: the commit, the branch, the session, the version and the rows."""
+    """What the event says: the commit, the branch, the session, the version and the rows, and pages that show it."""
 
 
 def published_commit(run: TaskRun, published: PublishedRun) -> Commit | None:
@@ -47,7 +49,13 @@ def published_commit(run: TaskRun, published: PublishedRun) -> Commit | None:
 
 
 def changes_of_commit(
-    lake: Lake, commit: Commit, branch: str, files: Collection[str], *, other_files: bool = False
+    lake: Lake,
+    commit: Commit,
+    branch: str,
+    files: Collection[str],
+    *,
+    other_files: bool = False,
+    ui_url: str | None = None,
 ) -> Sequence[Change]:
     """Return what a commit changed on a branch: its datasets and plain files, by their paths.
 
@@ -57,6 +65,7 @@ def changes_of_commit(
         branch: The branch.
         files: The paths of files as a DAG names them, which may lack their extensions.
         other_files: Whether to return the other files as well, by their keys, unless they are too many.
+        ui_url: Where `lake ui` serves the lake, for links to its pages.
     """
     said = {"commit": commit.id, "branch": branch, "session": commit.metadata.get("session"), "lake": lake.url}
     details = json.loads(commit.metadata.get("datasets", "{}"))
@@ -64,14 +73,21 @@ def changes_of_commit(
     for path in changed_datasets(commit):
         detail = details.get(path, {})
         extra = {**said, "version": detail.get("version"), "rows": rows_of(detail.get("summary") or {})}
-        changes.append(Change(path, extra))
+        changes.append(Change(path, extra | _pages(ui_url, commit.id, path)))
     if commit.parents and (files or other_files):
         named, others = _changed_files(lake, commit.parents[0], commit.id, files)
         if other_files and len(others) > MOST_FILES:
             _log.warning("%s plain files that no task returns into have changed: they have no events", len(others))
         has_events = other_files and len(others) <= MOST_FILES
-        changes += [Change(path, said) for path in (*named, *(others if has_events else ()))]
+        paths = (*named, *(others if has_events else ()))
+        changes += [Change(path, said | _pages(ui_url, commit.id, path)) for path in paths]
     return changes
+
+
+def _pages(ui_url: str | None, commit: str, path: str) -> dict[str, str]:
+    """Return links to the pages of a change, by names without the prefix that those of other orchestrators have."""
+    addresses = page_addresses(ui_url, {COMMIT: commit, PATH: path})
+    return {name.removeprefix("lake/"): address for name, address in addresses.items()}
 
 
 def _changed_files(lake: Lake, before: str, after: str, named: Collection[str]) -> tuple[Sequence[str], Sequence[str]]:

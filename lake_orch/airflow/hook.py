@@ -26,6 +26,8 @@ class LakePlace:
     root: str
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Options of the store, secrets among them."""
+    ui_url: str | None = None
+    """Where `lake ui` serves the lake."""
 
     def open(self) -> Lake:
         """Open the lake. Raises NotALake."""
@@ -45,8 +47,8 @@ class LakeHook(BaseHook):
     """Opens the lake of a connection of the type `lake`.
 
     The connection's host is the root of the lake, such as `s3://bucket/lake` or a folder. Its extra may have
-    `storage_options`. Its password may have further storage options as JSON, which are secret. Where a
-    form has no such fields, the extra may have the `root` as well.
+    `storage_options`, and as `ui_url` the address at which `lake ui` serves the lake. Its password may have further
+    storage options as JSON, which are secret. Where a form has no such fields, the extra may have the `root` as well.
     """
 
     conn_name_attr: ClassVar[str] = "lake_conn_id"
@@ -65,6 +67,7 @@ class LakeHook(BaseHook):
             InvalidDefinition: The connection names no root, or its options are not JSON.
         """
         from lake_orch.errors import InvalidDefinition
+        from lake_pipes.pages import is_ui_url
 
         connection = self.get_connection(self.lake_conn_id)
         try:
@@ -98,7 +101,13 @@ class LakeHook(BaseHook):
                 '{"region": "eu-central-1"}'
             )
         mask_secret(secret)
-        return LakePlace(self.lake_conn_id, str(root), {**options, **secret})
+        ui_url = extra.get("ui_url")
+        if ui_url is not None and not is_ui_url(ui_url):
+            raise InvalidDefinition(
+                f"ui_url of the connection {self.lake_conn_id!r} must be where `lake ui` serves the lake, such as "
+                "http://localhost:7117, without a token"
+            )
+        return LakePlace(self.lake_conn_id, str(root), {**options, **secret}, ui_url)
 
     def open(self) -> Lake:
         """Open the lake.

@@ -78,7 +78,7 @@ class LandingOperator(BaseOperator):
                 raise ValueError("files land in a session: put the task into a lake_session")
             # Each try lands what is not there yet. So nothing of an earlier one is to be taken out.
             workspace = run.begin(lasting=f"{self.zone['name']} {run.ti.id}")
-            set_links(self, run.lake, workspace.writer.session)
+            set_links(self, run, workspace.writer.session, path=self.into.path)
             landed = {"batches": 0, "files": 0, "rows": 0}
             with workspace:
                 ledger = _ledger(self.zone, self.into.connection)

@@ -1,7 +1,8 @@
 """Links of tasks to what they wrote. Airflow asks for them in the task's process, at its end.
 
-A lake has no pages of its own yet. So a link leads to the page of its task, and what to look for is in its fragment:
-`<url of the lake>#commit=<id>`. Airflow's pages show no link with a scheme such as `s3`.
+They lead to the pages of `lake ui`, if the connection says where these are. Otherwise a link leads to the page of its
+task, and what to look for is in its fragment: `<url of the lake>#commit=<id>`. Airflow's pages show no link with a
+scheme such as `s3`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,18 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
 
+from lake_pipes.metadata import COMMIT, PATH, SESSION
+from lake_pipes.pages import (
+    COMMIT_PAGE,
+    DATASET_PAGE,
+    SESSION_PAGE,
+    comparison_address,
+    page_addresses,
+)
+
 if TYPE_CHECKING:
     from lake_core.graveler import Commit
-    from lake_core.lake import Lake
+    from lake_orch.airflow.task_run import TaskRun
 
 
 class LakeLink(BaseOperatorLink):
@@ -25,7 +35,9 @@ class LakeLink(BaseOperatorLink):
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         """Return the link, or nothing if the task has nothing to link to."""
         target = getattr(operator, self.attribute, None)
-        return f"{_page(ti_key)}#{target}" if target else ""
+        if not target:
+            return ""
+        return f"{_page(ti_key)}#{target}" if "#" in target else str(target)  # addresses of pages have no fragment
 
 
 class CommitLink(LakeLink):
@@ -49,16 +61,43 @@ class SessionLink(LakeLink):
     attribute = "session_link"
 
 
-LINKS = (CommitLink(), CompareLink(), SessionLink())
+class DatasetLink(LakeLink):
+    """The dataset that a task has written, as its commit or its session has it, on a page of `lake ui`."""
+
+    name = "Dataset"
+    attribute = "dataset_link"
+
+
+LINKS = (CommitLink(), CompareLink(), SessionLink(), DatasetLink())
 """The links of each task that writes into a lake."""
 
 
-def set_links(operator: Any, lake: Lake, session: str | None, commit: Commit | None = None) -> None:
-    """Say what the links of a task lead to: the session of its run, and the commit that it has published."""
-    operator.session_link = None if session is None else f"{lake.url}#session={session}"
+def set_links(
+    operator: Any, run: TaskRun, session: str | None, commit: Commit | None = None, path: str | None = None
+) -> None:
+    """Say what the links of a task lead to.
+
+    Args:
+        operator: The task.
+        run: Its run.
+        session: The session of the run.
+        commit: The commit that the task has published.
+        path: The dataset that it has written.
+    """
+    lake, ui_url = run.lake, run.ui_url
+    parents = () if commit is None else commit.parents
+    if ui_url is None:
+        operator.session_link = None if session is None else f"{lake.url}#session={session}"
+        if commit is not None:
+            operator.commit_link = f"{lake.url}#commit={commit.id}"
+            operator.compare_link = f"{lake.url}#diff={parents[0]}..{commit.id}" if parents else None
+        return
+    operator.session_link = page_addresses(ui_url, {SESSION: session}).get(SESSION_PAGE)
+    written = page_addresses(ui_url, {COMMIT: None if commit is None else commit.id, SESSION: session, PATH: path})
+    operator.dataset_link = written.get(DATASET_PAGE)
     if commit is not None:
-        operator.commit_link = f"{lake.url}#commit={commit.id}"
-        operator.compare_link = f"{lake.url}#diff={commit.parents[0]}..{commit.id}" if commit.parents else None
+        operator.commit_link = written[COMMIT_PAGE]
+        operator.compare_link = comparison_address(ui_url, parents[0], commit.id) if parents else None
 
 
 def _page(ti: Any) -> str:

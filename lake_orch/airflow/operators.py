@@ -35,7 +35,7 @@ class SessionOperator(BaseOperator):
     def link_session(self, run: TaskRun) -> None:
         """Link the task to the session of its run, if there is one by now."""
         record = run.run.session
-        set_links(self, run.lake, None if record is None else record.id)
+        set_links(self, run, None if record is None else record.id)
 
 
 class OpenOperator(SessionOperator, SkipMixin):
@@ -61,7 +61,7 @@ class OpenOperator(SessionOperator, SkipMixin):
         with without_retry():
             run = TaskRun.of_session(session)
             opened = run.run.open(anew=True)
-        set_links(self, run.lake, opened.id)
+        set_links(self, run, opened.id)
         self.log.info("session %s is open on %s of %s", opened.id, run.branch, run.lake.url)
         if "skipped" in TaskInstanceStates(ti, self.upstream_task_ids - self.awaited).states().values():
             own = (session.own_id(PUBLISH_TASK), session.own_id(CLOSE_TASK))
@@ -218,11 +218,15 @@ def tell(operator: SessionOperator, run: TaskRun, published: PublishedRun | None
     if published is None:
         return {"commit": None, "changed": False, "branch": run.branch, "session": None, "datasets": {}}
     commit = published_commit(run, published)
-    set_links(operator, run.lake, published.published.session, commit)
+    set_links(operator, run, published.published.session, commit)
     assert run.session is not None
     returned = (into_of(task) for task in run.session)
     files = {dataset.path for dataset in returned if dataset is not None and dataset.format == "files"}
-    changes = [] if commit is None else changes_of_commit(run.lake, commit, run.branch, files, other_files=True)
+    changes = (
+        []
+        if commit is None
+        else changes_of_commit(run.lake, commit, run.branch, files, other_files=True, ui_url=run.ui_url)
+    )
     for change in changes:
         uri = asset_uri(run.connection, run.branch, change.path)
         add_event(Asset(name=uri.removeprefix("lake://"), uri=uri), change, context)

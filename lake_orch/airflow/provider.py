@@ -39,5 +39,7 @@ def get_provider_info() -> dict[str, object]:
                 "to_openlineage_converter": "lake_orch.airflow.lineage.openlineage_dataset",
             }
         ],
-        "extra-links": [f"lake_orch.airflow.links.{name}" for name in ("CommitLink", "CompareLink", "SessionLink")],
+        "extra-links": [
+            f"lake_orch.airflow.links.{name}" for name in ("CommitLink", "CompareLink", "SessionLink", "DatasetLink")
+        ],
     }

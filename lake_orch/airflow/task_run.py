@@ -40,6 +40,8 @@ class TaskRun:
     run: Run
     own: OneTaskState | None = None
     """The state of a task that publishes by itself."""
+    ui_url: str | None = None
+    """Where `lake ui` serves the lake."""
 
     @classmethod
     def writing_to(cls, path: str, connection: str, branch: str | None) -> TaskRun:
@@ -98,7 +100,7 @@ class TaskRun:
             message=f"{ti.dag_id}.{parts[1]} {ti.run_id}",
             metadata=metadata,
         )
-        return cls(ti, session, connection, branch, run, own)
+        return cls(ti, session, connection, branch, run, own, place.ui_url)
 
     @property
     def lake(self) -> Lake:

@@ -84,7 +84,8 @@ class LakeCommitTrigger(BaseEventTrigger):
         from lake_orch.airflow.events import changes_of_commit
 
         hook = LakeHook(self.connection)
-        lake, branch = hook.open(), self.branch or DEFAULT_BRANCH
+        place = hook.place()
+        lake, branch = place.open(), self.branch or DEFAULT_BRANCH
         head = lake.list_branches().get(branch)
         if since is None or head is None or since == head:
             return head, []
@@ -96,7 +97,7 @@ class LakeCommitTrigger(BaseEventTrigger):
         for commit in reversed(commits):
             if commit.metadata.get("airflow/instance") == hook.instance():
                 continue
-            for change in changes_of_commit(lake, commit, branch, [self.path]):
+            for change in changes_of_commit(lake, commit, branch, [self.path], ui_url=place.ui_url):
                 if change.path == self.path:
                     found.append({**change.extra, "committer": commit.committer, "message": commit.message})
         return head, found

@@ -81,16 +81,20 @@ class LakeWrite:
         if published is None:
             _log.info("%s: %s", self.output.subject, written.summary)
             session = self.workspace.receipt.session if self.workspace.receipt else None
-            set_links(self.run.ti.task, self.run.lake, session)
+            set_links(self.run.ti.task, self.run, session, path=self.dataset.path)
             self._note(session, written.metadata)
             return reference(self.dataset, self.run.branch, session, None, rows)
         session, head = published.published.session, published.published.commit
         _log.info("%s: published with commit %s of %s", self.output.subject, head[:12], self.run.branch)
         commit = published_commit(self.run, published)
-        set_links(self.run.ti.task, self.run.lake, session, commit)
+        set_links(self.run.ti.task, self.run, session, commit, self.dataset.path)
         self._note(head, written.metadata)
         files = [self.dataset.path] if self.dataset.format == "files" else []
-        changes = [] if commit is None else changes_of_commit(self.run.lake, commit, self.run.branch, files)
+        changes = (
+            []
+            if commit is None
+            else changes_of_commit(self.run.lake, commit, self.run.branch, files, ui_url=self.run.ui_url)
+        )
         for change in changes:
             if change.path == self.dataset.path:
                 add_event(self.dataset.asset, change, get_current_context())

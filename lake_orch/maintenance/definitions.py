@@ -10,6 +10,7 @@ from lake_orch.assets.arrays.maintenance import ARRAYS, collect_repository
 from lake_orch.assets.maintenance import TaskContext, all_maintenance, maintenance_of
 from lake_orch.assets.pools.maintenance import POOLS
 from lake_orch.assets.tables.maintenance import TABLES
+from lake_orch.dagster.page_links import page_links
 from lake_orch.dagster.spark_resource import SparkResource
 from lake_orch.errors import InvalidDefinition
 from lake_orch.jobs.session_sensors import Alert, lake_session_reaper
@@ -18,6 +19,7 @@ from lake_orch.maintenance.garbage_collection import SparkCollector, garbage_col
 from lake_orch.maintenance.health_assets import HEALTH, health_assets
 from lake_orch.maintenance.target import Maintainable, MaintenanceConfig, MaintenanceTarget, targets_of
 from lake_orch.resources import LakeResource
+from lake_pipes.metadata import PATH
 
 __all__ = ["TASKS", "MaintenanceConfig", "MaintenanceTarget", "lake_maintenance"]
 
@@ -190,7 +192,8 @@ def _dataset_asset(
             context.log.info(_result_text(task, path, task_metadata, dry_run=config.dry_run))
             metadata = {**task_metadata, "lake/path": path, **_dry(config)}
             if not config.dry_run and task_metadata.get("lake/due", True):
-                _observe(context, key, by_path[path], function.__doc__, task_metadata)
+                links = page_links(lake.ui_url, {**task_metadata, PATH: path})
+                _observe(context, key, by_path[path], function.__doc__, {**task_metadata, **links})
             if partitions is None:
                 return dg.MaterializeResult(metadata=metadata)
             context.add_asset_metadata(metadata, asset_key=key, partition_key=path)

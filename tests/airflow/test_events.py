@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -120,6 +121,60 @@ def test_a_close_that_publishes_links_to_the_commit(life: Any, lake_root: Path) 
     life.clear("session.day")
     life.go()
     assert targets(life.links("session.close"))["Commit"] == Lake.open(str(lake_root)).list_branches()["main"]
+
+
+@pytest.fixture
+def pages(lake_root: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Say in the connection where `lake ui` serves the lake."""
+    ui_url = "http://lake.example:7117"
+    connection = {"conn_type": "lake", "host": str(lake_root), "extra": {"ui_url": ui_url}}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE_DEFAULT", json.dumps(connection))
+    return ui_url
+
+
+def test_links_lead_to_the_pages_of_the_lake(pages: str, life: Any, lake_root: Path) -> None:  # noqa: F811
+    life.go()
+    after, before = Lake.open(str(lake_root)).log(limit=2)
+    links = life.links("session.publish")
+    session = f"{pages}/session/{after.metadata['session']}"
+    assert links["Commit"] == f"{pages}/commit/{after.id}"
+    assert links["Comparison"] == f"{pages}/compare?from={before.id}&to={after.id}"
+    assert links["Session"] == session
+    assert not links["Dataset"]
+    links = life.links("session.day")
+    assert links["Session"] == session
+    assert links["Dataset"].endswith(f"?at={after.metadata['session']}")
+    assert not links["Commit"]
+
+
+def test_a_task_that_publishes_by_itself_links_to_its_dataset(pages: str, lake_root: Path) -> None:
+    alone = run("alone")
+    alone.go()
+    head = Lake.open(str(lake_root)).list_branches()["main"]
+    assert alone.links("one")["Dataset"] == f"{pages}/dataset/tables/own?at={head}"
+
+
+def test_events_link_to_the_pages_of_the_lake(pages: str, lake_root: Path) -> None:
+    before = newest_event()
+    run("alone").go()
+    head = Lake.open(str(lake_root)).list_branches()["main"]
+    (event,) = events(before)
+    assert event["page"] == f"{pages}/dataset/tables/own?at={head}"
+    assert event["commit_page"] == f"{pages}/commit/{head}"
+    assert event["changes_page"] == f"{pages}/compare/dataset?from={head}~1&to={head}&path=tables%2Fown"
+
+
+@pytest.mark.parametrize("ui_url", ["lake.example:7117", "http://lake.example/?token=abc", 7])
+def test_an_address_that_is_no_page_or_holds_a_secret_is_refused(
+    lake_root: Path, monkeypatch: pytest.MonkeyPatch, ui_url: object
+) -> None:
+    from lake_orch.airflow.hook import LakeHook
+    from lake_orch.errors import InvalidDefinition
+
+    connection = {"conn_type": "lake", "host": str(lake_root), "extra": {"ui_url": ui_url}}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE_DEFAULT", json.dumps(connection))
+    with pytest.raises(InvalidDefinition, match="ui_url"):
+        LakeHook().place()
 
 
 def test_a_task_that_publishes_by_itself_links_to_its_commit(lake_root: Path) -> None:

@@ -88,3 +88,15 @@ def test_writes_that_are_skipped_by_their_markers_are_told(root: str, lake: Lake
     skipped = "= t/orders  skipped: main has version 3 of the application 'app', or a later one"
     assert skipped in run(root, "merge", "dev", "--dry-run")
     assert skipped in run(root, "merge", "dev")
+
+
+def test_dry_runs_say_what_would_be_done_and_write_nothing(diverged: str, lake: Lake) -> None:
+    head, picked = lake.list_branches()["main"], lake.list_branches()["dev"]
+    lake.open_session(id="s1")
+    with lake.get_session("s1").join() as writer:
+        writer.put("new.txt", b"")
+    assert "+ new.txt" in run(diverged, "publish", "s1", "--dry-run")
+    assert "would revert commit" in run(diverged, "revert", head, "--dry-run")
+    assert "Nothing was cherry-picked" in run(diverged, "cherry-pick", picked, "--onto", "main", "--dry-run", code=3)
+    assert lake.list_branches()["main"] == head
+    assert lake.get_session("s1").record.state == "open"

@@ -16,6 +16,7 @@ from typing import Literal
 import uvicorn
 from playwright.sync_api import sync_playwright
 
+from lake_core import Lake
 from lake_core.store import open_store
 from lake_core.testing.manual_clock import ManualClock
 from lake_core.ui.app import create_app
@@ -33,22 +34,21 @@ PAGES: Mapping[str, str] = {
     "array": "/dataset/arrays/weather?i0=2",
     "session": "/session/run-of-today",
 }
+ACTIONS: Mapping[str, str] = {"publish": "/act/publish?session=run-of-today"}
+"""Pages that only a server with `--write` has."""
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 _SIZE = {"width": 1180, "height": 760}
 
 
 def names() -> list[str]:
     """Return the names of the pictures."""
-    return [f"{name}-{theme}.png" for name in PAGES for theme in THEMES]
+    return [f"{name}-{theme}.png" for name in (*PAGES, *ACTIONS) for theme in THEMES]
 
 
 @contextmanager
-def served() -> Iterator[str]:
-    """Serve the lake, and yield the address."""
-    os.environ["LAKE_COMMITTER"] = "ann"
-    clock = ManualClock(dt.datetime.now(dt.UTC).replace(microsecond=0) - dt.timedelta(hours=10))
-    lake = create_lake(open_store("memory://shop"), clock)
-    settings = PageSettings(dagster_url="http://localhost:3000")
+def served(lake: Lake, *, writes: bool) -> Iterator[str]:
+    """Serve a lake, and yield the address."""
+    settings = PageSettings(dagster_url="http://localhost:3000", writes=writes)
     server = uvicorn.Server(uvicorn.Config(create_app(lake, settings), port=0, log_level="error", lifespan="off"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -64,17 +64,22 @@ def served() -> Iterator[str]:
 def main() -> None:
     """Take all pictures."""
     FOLDER.mkdir(exist_ok=True)
-    with served() as address, sync_playwright() as playwright:
+    os.environ["LAKE_COMMITTER"] = "ann"
+    clock = ManualClock(dt.datetime.now(dt.UTC).replace(microsecond=0) - dt.timedelta(hours=10))
+    lake = create_lake(open_store("memory://shop"), clock)
+    with sync_playwright() as playwright:
         path = find_browser(playwright)
         if path is None:
             raise SystemExit(NO_BROWSER)
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        for theme in THEMES:
-            page = browser.new_page(viewport=_SIZE, color_scheme=theme)
-            for name, place in PAGES.items():
-                page.goto(address + place)
-                page.goto(address + place)  # what the first visit had no time to count
-                page.screenshot(path=str(FOLDER / f"{name}-{theme}.png"))
+        for pages, writes in ((PAGES, False), (ACTIONS, True)):
+            with served(lake, writes=writes) as address:
+                for theme in THEMES:
+                    page = browser.new_page(viewport=_SIZE, color_scheme=theme)
+                    for name, place in pages.items():
+                        page.goto(address + place)
+                        page.goto(address + place)  # what the first visit had no time to count
+                        page.screenshot(path=str(FOLDER / f"{name}-{theme}.png"))
         browser.close()
 
 

@@ -91,6 +91,15 @@ def test_without_a_session_it_publishes_by_itself_once(outside: Outside, death: 
     assert lake.at().get("files/note.txt") == b"3"
 
 
+def test_its_materialization_links_to_the_pages(outside: Outside) -> None:
+    lake = Lake.create(outside.root)
+    outside.wish("")
+    resources = outside.resources(ui_url="http://lake.example:7117")
+    assert dg.materialize([outside.asset()], resources=resources, instance=outside.instance).success
+    head = lake.list_branches()["main"]
+    assert metadata(outside)["lake/commit_page"] == f"http://lake.example:7117/commit/{head}"
+
+
 @pytest.mark.parametrize("death", ["die between", pytest.param("die after", marks=pytest.mark.exhaustive)])
 def test_in_a_run_with_one_session_it_is_staged(outside: Outside, death: str) -> None:
     lake = Lake.create(outside.root)

@@ -140,3 +140,13 @@ def add_hostile_values(lake: Lake) -> None:
         s.put("reports/hostile.txt", HOSTILE.encode())
         pool = s.create_pool("pools/hostile", key="ts")
         pool.load(io.BytesIO(b'{"ts": 1, "msg": "<img src=x onerror=alert(1)>"}\n'))
+
+
+def conflicting_session(lake: Lake) -> None:
+    """Open a session that changes a table and a file, and change the same rows of the table on main."""
+    session = lake.open_session(id="late", message="late correction")
+    with session.join() as task:
+        task.delta("tables/orders").delete("id = 12")
+        task.put("reports/late.txt", b"late\n")
+    with lake.session(message="meanwhile") as s:
+        s.delta("tables/orders").update({"amount": "1"}, "id = 12")

@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 from lake_core import Lake
 from tests.browser.browsers import open_page
 from tests.conftest import ROOT
-from tests.ui.lakes import add_hostile_values
+from tests.ui.lakes import add_hostile_values, conflicting_session
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
@@ -117,6 +117,9 @@ ADDRESSES = (
     ),
     *("/merge?ref=conflicting", "/sql?q=select+*+from+hostile", "/row/tables/orders?where=%60id%60+%3D+10"),
     "/compare/dataset?from=main~1&to=main&path=tables/hostile",
+    *("/act/publish?session=run-of-today", "/act/fork?session=run-of-today", "/act/abandon?session=run-of-today"),
+    *("/act/revert?commit=main", "/act/cherry-pick?commit=dev", "/act/merge?ref=dev", "/act/merge?ref=conflicting"),
+    *("/act/tag?at=main", "/act/branch", "/act/delete-tag?name=release-1", "/act/delete-branch?name=dev"),
 )
 
 
@@ -125,7 +128,7 @@ def hostile_site(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     root = tmp_path_factory.mktemp("hostile") / "lake"
     shutil.copytree(built, root)
     add_hostile_values(Lake.open(str(root)))
-    with served(root) as address:
+    with served(root, "--write") as address:
         yield address
 
 
@@ -179,6 +182,63 @@ def test_a_session_is_published_after_its_page_has_said_what_will_happen(
         page.get_by_role("button", name="Revert on main").click()
         expect(page.get_by_role("heading", name="Revert orders of friday")).to_be_visible()
     assert Lake.open(str(tmp_path / "lake")).delta("tables/orders").to_arrow().num_rows == 240
+
+
+def test_a_session_in_conflict_is_carried_on_without_what_conflicts(page: Page, built: Path, tmp_path: Path) -> None:
+    shutil.copytree(built, tmp_path / "lake")
+    conflicting_session(Lake.open(str(tmp_path / "lake")))
+    with served(tmp_path / "lake", "--write") as address:
+        page.goto(address)
+        page.get_by_role("link", name="late correction").click()
+        page.get_by_role("link", name="Publish…").click()
+        expect(page.get_by_role("alert")).to_contain_text("This cannot be done")
+        expect(page.get_by_role("button", name="Publish on main")).to_have_count(0)
+        page.get_by_role("link", name="Fork without what conflicts…").click()
+        expect(page.get_by_label("tables/orders")).to_be_checked()
+        expect(page.get_by_label("reports/late.txt")).not_to_be_checked()
+        page.get_by_role("button", name="Open the new session").click()
+        page.get_by_role("link", name="Publish…").click()
+        expect(page.locator("main")).to_contain_text("1 file of main changes, in one commit: reports/late.txt")
+        page.get_by_role("button", name="Publish on main").click()
+        expect(page.get_by_role("heading", name="late correction")).to_be_visible()
+    lake = Lake.open(str(tmp_path / "lake"))
+    assert lake.at().exists("reports/late.txt")
+    assert 12 in lake.delta("tables/orders").to_arrow()["id"].to_pylist()
+
+
+def test_commits_are_picked_and_names_made_and_deleted_by_clicks(page: Page, built: Path, tmp_path: Path) -> None:
+    shutil.copytree(built, tmp_path / "lake")
+    with served(tmp_path / "lake", "--write") as address:
+        page.goto(address)
+        page.get_by_role("row", name=re.compile("^dev")).get_by_role("link").nth(1).click()
+        page.get_by_role("link", name="Cherry-pick…").click()
+        page.get_by_label("Onto the branch").fill("side")
+        page.get_by_role("button", name="Look again").click()
+        expect(page.locator("main")).to_contain_text("1 dataset and 1 file of side change")
+        page.get_by_role("button", name="Apply it to side").click()
+        page.get_by_role("link", name="Branch…").click()
+        page.get_by_label("Name").fill("from-here")
+        page.get_by_role("button", name="Create the branch").click()
+        expect(page.get_by_role("heading", name="History of from-here")).to_be_visible()
+        page.goto(address)
+        tags = page.locator("section", has=page.get_by_role("heading", name="Tags")).last
+        tags.get_by_role("link", name="delete…").click()
+        page.get_by_role("button", name="Delete release-1").click()
+        expect(page.get_by_text("There is no tag.")).to_be_visible()
+    lake = Lake.open(str(tmp_path / "lake"))
+    assert lake.list_tags() == {}
+    assert lake.list_branches()["from-here"] == lake.list_branches()["side"]
+
+
+def test_a_branch_that_conflicts_says_with_which_run_and_shows_both_sides(page: Page, site: str) -> None:
+    page.goto(site)
+    page.get_by_role("row", name=re.compile("^conflicting")).get_by_role("link", name="can it be merged?").click()
+    expect(page.get_by_role("alert")).to_contain_text("It cannot be merged as it is")
+    row = page.get_by_role("row", name="tables/orders ConcurrentAppend")
+    expect(row.get_by_role("link", name="correct order 10 again")).to_be_visible()
+    expect(row).to_contain_text("run b8d5e2f0")
+    page.get_by_role("link", name="compare the two sides").click()
+    expect(page.locator("dl.numbers")).to_contain_text("rows changed")
 
 
 def test_a_store_that_goes_away_and_comes_back(page: Page, built: Path, tmp_path: Path) -> None:

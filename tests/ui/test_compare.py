@@ -13,12 +13,7 @@ from lake_core import Lake
 from lake_core.ui.app import create_app
 from lake_core.ui.settings import PageSettings
 from tests.ui.conftest import BASE
-
-
-def page_of(client: TestClient, address: str) -> str:
-    response = client.get(address)
-    assert response.status_code == 200, response.text
-    return response.text
+from tests.ui.pages import page_of
 
 
 def numbers(page: str) -> dict[str, int]:
@@ -105,7 +100,7 @@ def test_columns_are_compared_side_by_side(table_client: tuple[Lake, TestClient]
     with lake.session() as s:
         s.delta("t").append(pa.table({"id": [3], "old": ["c"], "new": [1.5]}), schema_mode="merge")
     page = page_of(client, "/compare/dataset?from=main~1&to=main&path=t")
-    assert re.search(r"<code>new</code></td><td></td><td><code>double</code></td>.*?added", page)
+    assert re.search(r"<code>new</code></td><td></td><td><code>double</code> ?</td>.*?added", page)
     assert numbers(page)["rows added"] == 1
 
 

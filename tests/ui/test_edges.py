@@ -22,18 +22,13 @@ from lake_core.ui import app, dataset, history
 from lake_core.ui.app import create_app
 from lake_core.ui.settings import PageSettings
 from tests.ui.conftest import BASE
+from tests.ui.pages import page_of
 
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> tuple[Lake, TestClient]:
     lake = Lake.create(str(tmp_path / "lake"))
     return lake, TestClient(create_app(lake, PageSettings()), base_url=BASE)
-
-
-def page_of(client: TestClient, address: str, status: int = 200) -> str:
-    response = client.get(address)
-    assert response.status_code == status, response.text
-    return response.text
 
 
 def test_an_empty_lake_has_all_its_pages(fresh: tuple[Lake, TestClient]) -> None:
@@ -103,7 +98,7 @@ def test_values_of_all_types_are_shown_and_exact_rows_have_a_history(
     for shown in ("4611686018427387904", "NaN", "-inf", "0x00ff", "2026-01-01 12:00:00.123456+00:00", "-1.50", "[1, 2]",
                   "{&#34;a&#34;: 1, &#34;b&#34;: &#34;z&#34;}", "&lt;b&gt;", "empty"):  # fmt: skip
         assert shown in page, shown
-    assert "x" * 301 + "</span>" not in page
+    assert "x" * 300 + '</span><span class="muted nowrap">… 5,000 letters</span>' in page
     assert "/row/" not in page  # a condition without the list would select other rows, too
     links = re.findall(r'href="(/row/[^"]+)"', page_of(client, "/dataset/exact"))
     assert len(links) == 2
@@ -213,7 +208,57 @@ def test_values_that_python_has_no_type_for_are_text(fresh: tuple[Lake, TestClie
         assert "10000-01-01" in page
         assert "{&#34;a&#34;:1,&#34;b&#34;:[1,&#34;x&#34;]}" in page
     assert "<code>variant</code>" in page_of(client, "/dataset/t?tab=schema")
+    shown = client.get("/sql", params={"q": "select v, v->>'$.a' as a from t order by a", "format": "json"}).json()
+    assert shown == [{"v": '{"a":1,"b":[1,"x"]}', "a": "1"}, {"v": None, "a": None}]
+    twice = {"q": "select count(*) as n from t join t as u on t.v = u.v", "format": "json"}
+    assert client.get("/sql", params=twice).json() == [{"n": 1}]
+    assert client.get("/sql/result.csv?q=select v from t order by v nulls last").text.count('""a""') == 1
     assert "10000-01-01" in page_of(client, "/sql?q=select day from t")
+
+
+def test_a_damaged_variant_is_said_to_be_one(fresh: tuple[Lake, TestClient]) -> None:
+    lake, client = fresh
+    schema = pa.schema([pa.field("v", variant.VARIANT)])
+    rows = pa.table({"v": pa.array([{"value": b"\xff", "metadata": b"\x01\x00\x00"}], variant.VARIANT)}, schema=schema)
+    with lake.session() as s:
+        s.create_delta("t", schema).append(rows)
+    assert "not a variant" in page_of(client, "/dataset/t")
+    for query in ("select v from t", "select count(*) from t join t as u on t.v = u.v"):
+        page = page_of(client, f"/sql?q={query}", 400)
+        assert "a value is not a variant (it is cut off)" in page
+        assert "Traceback" not in page
+
+
+def test_a_long_binary_is_cut_in_a_cell_that_says_so_and_whole_in_a_file(fresh: tuple[Lake, TestClient]) -> None:
+    lake, client = fresh
+    data = bytes(range(256)) * 40
+    rows = pa.table({"b": [data], "l": [[data]]})
+    with lake.session() as s:
+        s.create_delta("t", rows.schema).append(rows)
+    page = page_of(client, "/dataset/t")
+    assert '>0x000102030405060708090a0b0c0d0e0f</span><span class="muted nowrap">… 10,240 bytes</span>' in page
+    assert len(page) < 40_000
+    text = client.get("/sql/result.csv?q=select b, l from t").text
+    assert text.count(data.hex()) == 2
+
+
+def test_variants_inside_of_other_values_are_json_too(fresh: tuple[Lake, TestClient]) -> None:
+    lake, client = fresh
+    kinds = {
+        "s": pa.struct([("v", variant.VARIANT)]),
+        "l": pa.list_(variant.VARIANT),
+        "m": pa.map_(pa.string(), variant.VARIANT),
+    }
+    document = variant.from_python([{"a": 1}]).to_pylist()[0]
+    values = {"s": [{"v": document}, None], "l": [[document, None], []], "m": [[("k", document)], None]}
+    schema = pa.schema(list(kinds.items()))
+    rows = pa.table({name: pa.array(values[name], kind) for name, kind in kinds.items()}, schema=schema)
+    with lake.session() as s:
+        s.create_delta("t", schema).append(rows)
+    page = page_of(client, "/dataset/t")
+    assert page.count("{\\&#34;a\\&#34;:1}") == 3
+    answer = client.get("/sql?q=select s.v as s, l[1] as l, m['k'] as m from t limit 1&format=json").json()
+    assert answer == [{"s": '{"a":1}', "l": '{"a":1}', "m": '{"a":1}'}]
 
 
 def test_numbers_that_json_does_not_have_are_text(fresh: tuple[Lake, TestClient]) -> None:

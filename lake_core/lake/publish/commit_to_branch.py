@@ -8,7 +8,7 @@ datasets.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,15 +34,16 @@ def commit_to_branch(repository: Repository, source: Source, expected_head: str 
     PublishTimeout, and what else the source raises.
     """
     root, branch, undisturbed = repository.root, source.branch, repository.undisturbed
+    expected = _ExpectedHead(branch, expected_head)
     with repository.recent_content:
         if branch in undisturbed:
             is_taken, refs = root.gather(partial(is_leased, root, branch), repository.refs)
-            if not is_taken and (published := _try(repository, source, refs, expected_head)) is not None:
+            if not is_taken and (published := _try(repository, source, refs, expected)) is not None:
                 return published
             undisturbed.discard(branch)
         with lease(root, branch, repository.lease_config) as waited:
             for tries in range(MOST_TRIES):
-                published = _try(repository, source, repository.refs(), expected_head)
+                published = _try(repository, source, repository.refs(), expected)
                 if published is not None:
                     if not tries and not waited:
                         undisturbed.add(branch)
@@ -53,17 +54,34 @@ def commit_to_branch(repository: Repository, source: Source, expected_head: str 
     )
 
 
-def _try(repository: Repository, source: Source, refs: RefsState, expected_head: str | None) -> Published | None:
+@dataclass(slots=True)
+class _ExpectedHead:
+    """The head that the caller expects of a branch."""
+
+    branch: str
+    commit: str | None
+    """None for any."""
+
+    def check(self, refs: RefsState) -> None:
+        """Raise UnexpectedHead if the branch has another head."""
+        if self.commit is not None and (head := refs.branch(self.branch)) != self.commit:
+            raise UnexpectedHead(f"the branch {self.branch!r} is at {head[:12]}, not at {self.commit[:12]}: look again")
+
+    def move(self, published: Published) -> None:
+        """Expect what this call has committed itself, before the update that it was called for."""
+        if self.commit is not None:
+            self.commit = published.commit
+
+
+def _try(repository: Repository, source: Source, refs: RefsState, expected: _ExpectedHead) -> Published | None:
     """Try once to commit an update that is prepared by these refs. Return None if it must be prepared again."""
-    # The update itself requires the head that it is prepared by, so this holds for what is written.
-    if expected_head is not None and (head := refs.branch(source.branch)) != expected_head:
-        raise UnexpectedHead(f"the branch {source.branch!r} is at {head[:12]}, not at {expected_head[:12]}: look again")
+    expected.check(refs)  # the update requires the head that it is prepared by, so this holds for what is written
     try:
         update = source.prepare(refs)
         return update if isinstance(update, Published) else _commit(repository, update)
     except CommitFirst as first:
         with suppress(RefsMoved):
-            _commit(repository, first.update)
+            expected.move(_commit(repository, first.update))
         return None
     except RefsMoved:
         return None

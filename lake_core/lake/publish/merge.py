@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from lake_core.lake.errors import Conflict, NothingToApply, RefNotFound
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
@@ -15,7 +15,7 @@ from lake_core.lake.publish.conflict_commits import with_commits
 from lake_core.lake.publish.conflict_report import ConflictReport
 from lake_core.lake.publish.file_values import file_values
 from lake_core.lake.publish.give_way import MADE, without_compactions
-from lake_core.lake.publish.prepare import Change, Proposal, apply_change, head_of, prepare_change
+from lake_core.lake.publish.prepare import Change, Proposal, head_of, prepare_change
 from lake_core.lake.publish.replay import Shortcut, Step, replay, steps_of, taken
 from lake_core.lake.publish.write_changes import WriteChanges
 from lake_core.lake.publish.write_checks import check_writes
@@ -28,43 +28,18 @@ from lake_core.lake.refs.commit_record import (
     UNDOES_FIELD,
 )
 from lake_core.lake.refs.reached import Divergence, Flip, UndoneElsewhere, WriteSets, undo_of, write_sets
-from lake_core.lake.state.content import item_of
-from lake_core.lake.state.dataset_record import dataset_above
-from lake_core.lake.state.view import RESERVED
 from lake_core.readable import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection
 
     from lake_core.graveler import Commit
     from lake_core.lake.publish.branch_update import BranchUpdate
-    from lake_core.lake.publish.published import Published, SkippedWrite
-    from lake_core.lake.publish.tree_update import DatasetUpdate, MergeStrategy, Strategy
+    from lake_core.lake.publish.published import Published
+    from lake_core.lake.publish.tree_update import MergeStrategy, Strategy
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
     from lake_core.lake.state.state_store import StateStore
-
-
-@dataclass(frozen=True, slots=True)
-class MergePreview:
-    """The result that a merge would have."""
-
-    commit: str
-    """The head of the branch."""
-    base: str
-    """The merge base."""
-    incoming: str
-    """The commit that would be merged."""
-    datasets: Mapping[str, DatasetUpdate]
-    """The datasets that would change, with their new versions."""
-    keys: Mapping[str, Literal["put", "deleted"]]
-    """The plain files that would change."""
-    resolved: Mapping[str, str]
-    """The datasets and keys whose conflicts the strategy resolves, with the kinds of the conflicts."""
-    skipped: Sequence[SkippedWrite] = ()
-    """The writes that the branch already has, by their transaction identifiers."""
-    undone: Sequence[str] = ()
-    """The commits that the merge would undo: compactions that conflict with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +136,10 @@ class Pick:
 
     def prepare(self, refs: RefsState) -> BranchUpdate:
         """Apply the writes to the head of these refs. Raises NothingToApply, Conflict."""
+        return prepare_change(self.repository, refs, *self.plan(refs))
+
+    def plan(self, refs: RefsState) -> tuple[Proposal, Change]:
+        """Return the commit to make, and the change of the branch's head. Raises NothingToApply, Conflict."""
         divergence = Divergence.of(refs, refs.branch(self.branch), self.commit.id)
         between = divergence.links.range_writes(self.commit.id, self.parent)
         sets = write_sets(divergence, between)
@@ -177,8 +156,7 @@ class Pick:
         change = replayed_change(self.repository, refs, sets, target, self.branch, shortcut=shortcut)
         metadata = {PICK_FIELD: self.commit.id, "cherry-pick-committer": self.commit.committer}
         message, metadata = self.message or self.commit.message, metadata | _parent_field(self.parent)
-        proposal = Proposal(self.branch, message, metadata, is_recorded=True, brings=True)
-        return prepare_change(self.repository, refs, proposal, change)
+        return Proposal(self.branch, message, metadata, is_recorded=True, brings=True), change
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +172,10 @@ class Revert:
 
     def prepare(self, refs: RefsState) -> BranchUpdate:
         """Undo the writes on the head of these refs. Raises NothingToApply, Conflict."""
+        return prepare_change(self.repository, refs, *self.plan(refs))
+
+    def plan(self, refs: RefsState) -> tuple[Proposal, Change]:
+        """Return the commit to make, and the change of the branch's head. Raises NothingToApply, Conflict."""
         divergence = Divergence.of(refs, refs.branch(self.branch), self.commit.id)
         target = head_of(self.repository, refs, self.branch)
         try:
@@ -229,8 +211,7 @@ class Revert:
         if set(undone) != set(between):
             metadata[UNDOES_FIELD] = " ".join(undone)
         message = self.message or f"Revert {self.commit.message or self.commit.id[:12]}"
-        proposal = Proposal(self.branch, message, metadata, is_recorded=True)
-        return prepare_change(self.repository, refs, proposal, change)
+        return Proposal(self.branch, message, metadata, is_recorded=True), change
 
 
 def replayed_change(
@@ -355,41 +336,9 @@ def merge(
 
     Raises NothingToApply, Conflict, UnexpectedHead.
     """
-    source = Merge(repository, incoming, name, into, message, _side(strategy), squash)
+    source = Merge(repository, incoming, name, into, message, side_of(strategy), squash)
     source.divergence(repository.refs())  # without anything to merge, nothing is written
     return commit_to_branch(repository, source, expected_head)
-
-
-def preview_merge(
-    repository: Repository, incoming: Commit, name: str, into: str, strategy: MergeStrategy | None
-) -> MergePreview:
-    """Return what `merge` would do now, and write nothing. Raises what `merge` raises."""
-    refs = repository.refs()
-    source = Merge(repository, incoming, name, into, None, _side(strategy))
-    target = head_of(repository, refs, into)
-    bases = source.divergence(refs).bases
-    change = source.change(refs, target)
-    update = apply_change(repository, refs, source.proposal(), change, target, dry_run=True)
-    items = update.items
-    if update.taken:
-        changed = repository.graveler.diff(target.view.tree, update.onto)
-        items = {each.key.decode(): None if each.after is None else item_of(each.after) for each in changed}
-    registered = {**target.registered(), **change.incoming.registered()}
-    keys: dict[str, Literal["put", "deleted"]] = {
-        key: "deleted" if item is None else "put"
-        for key, item in sorted(items.items())
-        if not key.startswith(RESERVED) and dataset_above(key, registered) is None
-    }
-    return MergePreview(
-        refs.branch(into),
-        bases[0].id,
-        incoming.id,
-        update.datasets,
-        keys,
-        update.resolved,
-        update.skipped,
-        update.undoes,
-    )
 
 
 def revert(
@@ -404,17 +353,28 @@ def revert(
 
     Raises NothingToApply, Conflict, UnexpectedHead.
     """
-    _check_parent(commit, parent, "there is nothing before it")
+    check_parent(commit, parent, "there is nothing before it")
     return commit_to_branch(repository, Revert(repository, commit, branch, parent, message), expected_head)
 
 
-def cherry_pick(repository: Repository, commit: Commit, onto: str, parent: int, message: str | None) -> Published:
-    """Apply to a branch the changes of a commit since its `parent`-th parent. Raises NothingToApply, Conflict."""
-    _check_parent(commit, parent, "it changed nothing")
-    return commit_to_branch(repository, Pick(repository, commit, onto, parent, message))
+def cherry_pick(
+    repository: Repository,
+    commit: Commit,
+    onto: str,
+    parent: int,
+    message: str | None,
+    expected_head: str | None = None,
+) -> Published:
+    """Apply to a branch the changes of a commit since its `parent`-th parent.
+
+    Raises NothingToApply, Conflict, UnexpectedHead.
+    """
+    check_parent(commit, parent, "it changed nothing")
+    return commit_to_branch(repository, Pick(repository, commit, onto, parent, message), expected_head)
 
 
-def _check_parent(commit: Commit, number: int, without: str) -> None:
+def check_parent(commit: Commit, number: int, without: str) -> None:
+    """Check that a commit has a parent of this number. Raises NothingToApply for a first commit, RefNotFound."""
     if not commit.parents:
         raise NothingToApply(f"commit {commit.id[:12]} is the first one: {without}")
     if not 1 <= number <= len(commit.parents):
@@ -423,7 +383,7 @@ def _check_parent(commit: Commit, number: int, without: str) -> None:
         )
 
 
-def _side(strategy: MergeStrategy | None) -> Strategy | None:
+def side_of(strategy: MergeStrategy | None) -> Strategy | None:
     """Return the side that a strategy takes. Raises ValueError."""
     match strategy:
         case None:

@@ -112,7 +112,7 @@ def head_of(repository: Repository, refs: RefsState, branch: str) -> StateStore:
 
 def prepare_change(repository: Repository, refs: RefsState, proposal: Proposal, change: Change) -> BranchUpdate:
     """Prepare to apply a change to a branch. Raises Conflict, ProtectedBranch, Diverged, Collected."""
-    _check_protected(refs, proposal)
+    check_protected(refs, proposal)
     target = head_of(repository, refs, proposal.branch)
     lacking: Collection[str] = ()
     """The datasets whose incoming state may need objects that are gone."""
@@ -144,7 +144,7 @@ def prepare_tree(
 
     Raises ProtectedBranch, Diverged, Collected.
     """
-    _check_protected(refs, proposal)
+    check_protected(refs, proposal)
     branch, session = proposal.branch, proposal.session or ""
     head = refs.commit(refs.branch(branch))
     is_whole = branch == repository.format.branch and _complete_checkout(
@@ -228,7 +228,7 @@ def check_unchanged(repository: Repository, refs: RefsState, reads: Sequence[str
         raise with_commits(repository, refs, base, before, error, READ_AGAIN) from None
 
 
-def _check_protected(refs: RefsState, proposal: Proposal) -> None:
+def check_protected(refs: RefsState, proposal: Proposal) -> None:
     """Raise ProtectedBranch if the branch accepts only merges, and this is not one."""
     if not proposal.is_merge:
         NotProtected(proposal.branch).check(refs)

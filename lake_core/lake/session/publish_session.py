@@ -10,16 +10,17 @@ from lake_core.lake.errors import Conflict, DamagedLake
 from lake_core.lake.publish.branch_update import BranchUpdate, RefsMoved
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
 from lake_core.lake.publish.prepare import Change, Proposal
-from lake_core.lake.publish.session_update import prepare_session
+from lake_core.lake.publish.session_update import prepare_session, preview_session
 from lake_core.lake.refs.commit_record import REVERT_FIELD, UNDOES_FIELD
 from lake_core.lake.refs.history import log
-from lake_core.lake.refs.session_record import FAILED, OPEN, PUBLISHED, SessionRecord
+from lake_core.lake.refs.session_record import EXPIRED, FAILED, OPEN, PUBLISHED, SessionRecord
 from lake_core.lake.session.earlier_publish import published_earlier, remedy
 from lake_core.lake.session.session_state import check_epoch, check_tree, closed, expire_if_due, fail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lake_core.lake.publish.preview import ChangePreview
     from lake_core.lake.publish.published import Published
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
@@ -35,6 +36,7 @@ def publish_session(
     epoch: int | None,
     ended: Ended | None = None,
     expected_tree: str | None = None,
+    expected_head: str | None = None,
 ) -> Published:
     """Publish a session. A repeated call returns the same result.
 
@@ -44,12 +46,13 @@ def publish_session(
         epoch: The epoch of the caller's handle; None for any.
         ended: The tasks that ended well; None to publish all that is there.
         expected_tree: The tree that the session must have; None for any.
+        expected_head: The commit that the branch must be at; None for any.
 
     Raises:
         UnfinishedTasks: There are writes of other tasks.
         Conflict: The changes conflict with later publishes. The session is marked failed.
         SessionClosed: The session was abandoned, or has expired.
-        UnexpectedHead: The session has another tree.
+        UnexpectedHead: The session has another tree, or the branch another head.
         StaleEpoch: Another process has resumed the session.
     """
     refs = repository.refs()
@@ -58,7 +61,8 @@ def publish_session(
         return _published(repository, repository.refs(refresh=False), record)
     _check_publishable(record, epoch)
     try:
-        return commit_to_branch(repository, _SharedSource(repository, id, record.branch, epoch, ended, expected_tree))
+        source = _SharedSource(repository, id, record.branch, epoch, ended, expected_tree)
+        return commit_to_branch(repository, source, expected_head)
     except Conflict as error:
         fail(repository, id, error.explanation, conflicts=True)
         raise error.replace(session=id) from error.__cause__
@@ -86,21 +90,7 @@ class _SharedSource:
         check_tree(record, self.expected_tree)
         if self.ended is not None:
             self.ended.check(record.id, refs.batches(record))
-        retention = {
-            key[len(_RETENTION) :]: value for key, value in record.metadata.items() if key.startswith(_RETENTION)
-        }
-        metadata = {key: value for key, value in record.metadata.items() if not key.startswith(_RETENTION)}
-        proposal = Proposal(
-            record.branch,
-            record.message or f"session {record.id}",
-            metadata | {"lineage": record.lineage},
-            session=record.id,
-            retention=retention,
-        )
-        self._check_not_undone(refs, record)
-        base = repository.commit_state(refs.commit(record.base), f"the base of session {record.id}")
-        incoming = repository.state(record.tree, f"session {record.id}")
-        change = Change(base, incoming, record.reads, remedy=remedy(record.id))
+        proposal, change = _plan(repository, refs, record)
         update = prepare_session(repository, refs, proposal, change, record.base)
         return replace(
             update,
@@ -108,20 +98,49 @@ class _SharedSource:
             updates=(*update.updates, MarkPublished(record.id, update.published.commit)),
         )
 
-    def _check_not_undone(self, refs: RefsState, record: SessionRecord) -> None:
-        """Raise Conflict if a session with the same changes, of the same lineage, was published and then reverted."""
-        undone: set[str] = set()
-        for commit in log(refs, refs.commit(refs.branch(record.branch)), first_parent=True):
-            if commit.id == record.base:
-                return
-            if commit.id in undone and commit.metadata.get("lineage") == record.lineage:
-                raise Conflict(
-                    f"session {record.id} has changes of session {commit.metadata.get('session')}, which was published "
-                    f"as commit {commit.id[:12]} and reverted since",
-                    commit=refs.branch(record.branch),
-                    remedy="To have them again, revert the revert",
-                )
-            undone.update(commit.metadata.get(UNDOES_FIELD, commit.metadata.get(REVERT_FIELD, "")).split())
+
+def preview_publish(repository: Repository, id: str) -> ChangePreview:
+    """Return what `publish_session` would do now, and write nothing. Raises what it raises."""
+    repository, refs = repository.for_preview(), repository.refs()
+    record = refs.session(id)
+    if record.state in (OPEN, FAILED) and repository.clock() >= record.expires:
+        record = replace(record, state=EXPIRED)
+    _check_publishable(record, None)
+    return preview_session(repository, refs, *_plan(repository, refs, record), record.base)
+
+
+def _plan(repository: Repository, refs: RefsState, record: SessionRecord) -> tuple[Proposal, Change]:
+    """Return the commit to make of a session, and its change. Raises Conflict if the same was reverted since."""
+    retention = {key[len(_RETENTION) :]: value for key, value in record.metadata.items() if key.startswith(_RETENTION)}
+    metadata = {key: value for key, value in record.metadata.items() if not key.startswith(_RETENTION)}
+    proposal = Proposal(
+        record.branch,
+        record.message or f"session {record.id}",
+        metadata | {"lineage": record.lineage},
+        session=record.id,
+        retention=retention,
+    )
+    _check_not_undone(refs, record)
+    base = repository.commit_state(refs.commit(record.base), f"the base of session {record.id}")
+    incoming = repository.state(record.tree, f"session {record.id}")
+    change = Change(base, incoming, record.reads, remedy=remedy(record.id))
+    return proposal, change
+
+
+def _check_not_undone(refs: RefsState, record: SessionRecord) -> None:
+    """Raise Conflict if a session with the same changes, of the same lineage, was published and then reverted."""
+    undone: set[str] = set()
+    for commit in log(refs, refs.commit(refs.branch(record.branch)), first_parent=True):
+        if commit.id == record.base:
+            return
+        if commit.id in undone and commit.metadata.get("lineage") == record.lineage:
+            raise Conflict(
+                f"session {record.id} has changes of session {commit.metadata.get('session')}, which was published "
+                f"as commit {commit.id[:12]} and reverted since",
+                commit=refs.branch(record.branch),
+                remedy="To have them again, revert the revert",
+            )
+        undone.update(commit.metadata.get(UNDOES_FIELD, commit.metadata.get(REVERT_FIELD, "")).split())
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from lake_core.lake.state.state_store import StateStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from lake_core.lake.publish.preview import ChangePreview
     from lake_core.lake.publish.published import Published
     from lake_core.lake.refs.session_record import Batch
     from lake_core.lake.repository import Repository
@@ -228,6 +229,7 @@ class SharedSession(StateStore):
         others: Literal["refuse", "leave out"] = "refuse",
         without_end: bool = False,
         expected_tree: str | None = None,
+        expected_head: str | None = None,
     ) -> Published:
         """Publish the session. A repeated call returns the same result.
 
@@ -238,9 +240,10 @@ class SharedSession(StateStore):
             without_end: Publish also those of the tasks whose writer did not end its block, because the caller knows
                 that they wrote all.
             expected_tree: The tree that the session must have, as its record names it. None for any.
+            expected_head: The commit that the branch must be at. None for any.
 
         Raises:
-            UnexpectedHead: The session has another tree. Look at it again.
+            UnexpectedHead: The session has another tree, or the branch another head. Look at it again.
             UnfinishedTasks: There are such writes, and they are not to be left out.
             Conflict: The changes conflict with later publishes. The session fails, stays readable, and can be forked.
             SessionClosed: The session was abandoned, or has expired.
@@ -253,7 +256,9 @@ class SharedSession(StateStore):
         from lake_core.lake.session.publish_session import publish_session
 
         if tasks is None:
-            return publish_session(self._repository, self.id, self.epoch, expected_tree=expected_tree)
+            return publish_session(
+                self._repository, self.id, self.epoch, expected_tree=expected_tree, expected_head=expected_head
+            )
 
         from lake_core.lake.session.tasks import Ended, publish_tasks
 
@@ -262,9 +267,24 @@ class SharedSession(StateStore):
             self._repository,
             self.id,
             self.epoch,
-            lambda: publish_session(self._repository, self.id, self.epoch, ended, expected_tree),
+            lambda: publish_session(self._repository, self.id, self.epoch, ended, expected_tree, expected_head),
             leaves_out=others == "leave out",
         )
+
+    def preview_publish(self) -> ChangePreview:
+        """Return what `publish` would do now, and write nothing.
+
+        Objects that were garbage-collected, and changes of main's logs by other writers, are only looked for by
+        `publish`.
+
+        Raises:
+            Conflict: The changes conflict with later publishes. The session does not fail by this call.
+            SessionClosed: The session was published or abandoned, or has expired.
+            ProtectedBranch: The branch accepts only merges. Publish on another branch, and merge that.
+        """
+        from lake_core.lake.session.publish_session import preview_publish
+
+        return preview_publish(self._repository, self.id)
 
     def fail(self, reason: str, *, keep: timedelta = KEEP_FAILED) -> None:
         """Mark an open session as failed: it accepts no writes, but can be read, resumed and published for `keep`.
@@ -295,26 +315,36 @@ class SharedSession(StateStore):
 
         self._repository.journal.append(plan)
 
-    def fork(self, *, without: Sequence[str] = (), expires_in: timedelta = DEFAULT_EXPIRY) -> SharedSession:
+    def fork(
+        self,
+        *,
+        without: Sequence[str] = (),
+        expires_in: timedelta = DEFAULT_EXPIRY,
+        expected_tree: str | None = None,
+    ) -> SharedSession:
         """Open a new session with the changes of this one, except those to the datasets and keys `without`.
 
         The new session has the same lineage. If this one is serializable, the new one relies on all that was read in
-        this one, also for what is left out.
+        this one, also for what is left out. With `expected_tree`, this one must have that tree.
 
         Raises:
+            UnexpectedHead: This session has another tree. Look at it again.
             SessionClosed: This session was published or abandoned, or has expired.
         """
-        while (session := self._try_fork(without, expires_in)) is None:
+        while (session := self._try_fork(without, expires_in, expected_tree)) is None:
             pass  # the session has changed, or a collection has begun: the tree must not use what it deletes
         return session
 
-    def _try_fork(self, without: Sequence[str], expires_in: timedelta) -> SharedSession | None:
+    def _try_fork(
+        self, without: Sequence[str], expires_in: timedelta, expected_tree: str | None
+    ) -> SharedSession | None:
         """Try once to fork. Return None if the refs have changed so that it must be tried again."""
         repository = self._repository
         refs = repository.refs()
         record = refs.session(self.id)
         if record.state not in (OPEN, FAILED):
             raise closed(record)
+        check_tree(record, expected_tree)
         base = repository.commit_state(refs.commit(record.base))
         items = {}
         for path in without:

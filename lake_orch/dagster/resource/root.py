@@ -11,6 +11,7 @@ from lake_core.store import ObjectStore, open_store
 from lake_orch.environment import from_environment
 from lake_orch.errors import NotALake
 from lake_orch.location import checked_path
+from lake_pipes.pages import is_ui_url
 
 
 class LakeRoot(ConfigurableResource):  # type: ignore[type-arg]
@@ -40,7 +41,7 @@ class LakeRoot(ConfigurableResource):  # type: ignore[type-arg]
                 "the lake's root holds a password, and the UI shows the root: "
                 "give secrets as storage_options, by EnvVar"
             )
-        if self.ui_url is not None and not _is_page(self.ui_url):
+        if self.ui_url is not None and not is_ui_url(self.ui_url):
             raise ValueError(
                 f"ui_url must be where `lake ui` serves the lake, such as http://localhost:7117, not {self.ui_url!r}"
             )
@@ -80,9 +81,3 @@ class LakeRoot(ConfigurableResource):  # type: ignore[type-arg]
                 )
             self._lake = Lake.open(self.root, storage_options=self.options())
         return self._lake
-
-
-def _is_page(url: str) -> bool:
-    """Return whether a link can lead to a URL, which holds no password or token."""
-    parts = urlsplit(url)
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and not (parts.query or "@" in parts.netloc)
