@@ -323,9 +323,7 @@ def test_rows_keep_their_ids_with_both(delta_spark: DeltaSpark, tmp_path: Path, 
         delta_spark.sql(f"ALTER TABLE delta.`{url}` SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')")
     table.refresh()
     _ids(delta_spark, table)
-    before = {
-        row["id"]: row["_metadata.row_id"] for row in table.to_arrow(columns=["id", "_metadata.row_id"]).to_pylist()
-    }
+    before = _row_ids(table)
     table.update({"v": "v + 1"}, "id IN (3, 13)")
     _ids(delta_spark, table)
     delta_spark.sql(f"UPDATE delta.`{url}` SET v = -1 WHERE id IN (4, 14)")
@@ -342,9 +340,7 @@ def test_rows_keep_their_ids_with_both(delta_spark: DeltaSpark, tmp_path: Path, 
     delta_spark.sql(f"OPTIMIZE delta.`{url}`")
     table.refresh().checkpoint()
     _ids(delta_spark, DeltaTable.open(url))
-    after = {
-        row["id"]: row["_metadata.row_id"] for row in table.to_arrow(columns=["id", "_metadata.row_id"]).to_pylist()
-    }
+    after = _row_ids(table)
     assert {key: id for key, id in after.items() if key < 20} == {key: before[key] for key in after if key < 20}
     assert len(set(after.values())) == len(after) == 18
 
@@ -494,30 +490,49 @@ def test_it_reads_and_continues_long_vectors(delta_spark: DeltaSpark, tmp_path: 
     assert delta_spark.rows(url) == _ours(table.refresh())
 
 
-def test_mixed_writers_delete_each_their_own_rows(delta_spark: DeltaSpark, tmp_path: Path) -> None:
-    """Of one file. Where the other side was first, ours go on, and delta-spark refuses and is asked again."""
+def test_mixed_writers_change_each_their_own_rows(delta_spark: DeltaSpark, tmp_path: Path) -> None:
+    """Of one file, which has vectors and row ids. Where the other side was first, ours go on; Spark is asked again."""
     url, count = str(tmp_path), 12
-    table = DeltaTable.create(url, SCHEMA, properties={"delta.enableDeletionVectors": "true"})
+    properties = {"delta.enableDeletionVectors": "true", "delta.enableRowTracking": "true"}
+    table = DeltaTable.create(url, SCHEMA, properties=properties)
     table.append(rows(0, 200))
+    before = _row_ids(table)
     writers = [CONTEXT.Process(target=_delete, args=(url, first, count)) for first in (50, 100)]
+    writers.append(CONTEXT.Process(target=_append, args=(url, 1000, count)))
     for writer in writers:
         writer.start()
     for id in range(count):
-        deleted = False
-        while not deleted:
-            try:
-                delta_spark.sql(f"DELETE FROM delta.`{url}` WHERE id = {id}")
-                deleted = True
-            except DeltaSparkError as error:
-                assert "DELTA_CONCURRENT" in str(error)
+        _until_it_is_done(delta_spark, f"DELETE FROM delta.`{url}` WHERE id = {id}")
+        _until_it_is_done(delta_spark, f"INSERT INTO delta.`{url}` VALUES ({2000 + id}, 'spark', 0)")
     for writer in writers:
         writer.join(300)
         assert writer.exitcode == 0
     gone = {first + number for first in (0, 50, 100) for number in range(count)}
-    expected = [id for id in range(200) if id not in gone]
+    kept = [id for id in range(200) if id not in gone]
+    expected = [*kept, *range(1000, 1000 + count), *range(2000, 2000 + count)]
     assert ids(table.refresh().to_arrow()) == expected
     assert sorted(row["id"] for row in delta_spark.sql(f"SELECT id FROM delta.`{url}`")) == expected
-    assert table.version == 1 + 3 * count
+    assert table.version == 1 + 5 * count
+    after = _row_ids(table)
+    assert len(set(after.values())) == len(expected)
+    assert {id: after[id] for id in kept} == {id: before[id] for id in kept}
+    _ids(delta_spark, table)
+
+
+def _row_ids(table: DeltaTable) -> dict[int, int]:
+    return {
+        row["id"]: row["_metadata.row_id"] for row in table.to_arrow(columns=["id", "_metadata.row_id"]).to_pylist()
+    }
+
+
+def _until_it_is_done(delta_spark: DeltaSpark, statement: str) -> None:
+    """Run a statement again for as long as other commits conflict with it."""
+    while True:
+        try:
+            delta_spark.sql(statement)
+            return
+        except DeltaSparkError as error:
+            assert "DELTA_CONCURRENT" in str(error)
 
 
 def _delete(url: str, first: int, count: int) -> None:
