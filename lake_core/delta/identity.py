@@ -1,12 +1,14 @@
 """Identity columns: whole numbers that the table gives to new rows, each once.
 
 The numbers are taken while rows are written, from the highest one that the table's schema records. The commit records
-the new highest one in a metaData action, so of two writers at the same time one must write again.
+the new highest one in a metaData action, so of two writers at the same time one must write again. The tasks of a job
+that writes in several processes take blocks of numbers in turn, so that none is given twice, and some are not given.
 Protocol section: Identity Columns.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -20,15 +22,21 @@ from lake_core.delta.numpy_arrays import integers
 from lake_core.delta.schema import PrimitiveType, StructField, StructType, edited_fields, schema_to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lake_core.delta.action import Metadata, Protocol
+    from lake_core.delta.column_mapping import ColumnMapping
+    from lake_core.delta.data_file import AddFile
 
 _START: Final = "delta.identity.start"
 _STEP: Final = "delta.identity.step"
 _EXPLICIT: Final = "delta.identity.allowExplicitInsert"
 HIGH_WATER_MARK: Final = "delta.identity.highWaterMark"
 _LIMITS = np.iinfo(np.int64)
+MOST_TASKS: Final = 1 << 16
+"""The most tasks of a job that give numbers."""
+_BLOCK = 1 << 10
+"""The consecutive numbers that a task takes at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +81,27 @@ def _identity_column(child: StructField) -> IdentityColumn:
 
 
 class IdentityValues:
-    """Gives the numbers of a write. Its threads share it. Executors of Spark cannot, so they are refused."""
+    """Gives the numbers of a write. Its threads share it, processes do not: each of their tasks has its own."""
 
-    def __init__(self, columns: Iterable[IdentityColumn], *, is_shared: bool = True) -> None:
+    def __init__(self, columns: Iterable[IdentityColumn], *, task: int | None = 0, tasks: int = 1) -> None:
+        """Begin to give numbers.
+
+        Args:
+            columns: The columns.
+            task: The number of the task that writes; None where it is not known, so that no number can be given.
+            tasks: The most tasks that write.
+        """
         self._columns = {column.name: column for column in columns}
-        self._is_shared = is_shared
+        self._taken = dict.fromkeys(self._columns, 0)
+        self._task, self._tasks = task, tasks
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unshared, (tuple(self._columns.values()),)
+        return _of_unknown_task, (tuple(self._columns.values()),)
+
+    def of_task(self, task: int) -> IdentityValues:
+        """Return what gives the numbers of one task of a job."""
+        return IdentityValues(self._columns.values(), task=task if task < MOST_TASKS else None, tasks=MOST_TASKS)
 
     @property
     def names(self) -> frozenset[str]:
@@ -92,13 +112,13 @@ class IdentityValues:
         """Return new rows in the table's schema with numbers in the identity columns that are not `supplied`.
 
         Raises ConstraintViolation for numbers in a column that takes none, and where no number is left;
-        UnsupportedWriterFeature in an executor of Spark.
+        UnsupportedWriterFeature in a job whose tasks have no numbers.
         """
         folded = {name.lower() for name in supplied}
         for name, column in self._columns.items():
             if name.lower() not in folded:
                 place = rows.column_names.index(name)
-                rows = rows.set_column(place, rows.schema.field(place), self._taken(name, rows.num_rows))
+                rows = rows.set_column(place, rows.schema.field(place), self._numbers(name, rows.num_rows))
             elif not column.takes_values:
                 raise ConstraintViolation(
                     f"column {name!r} gets its numbers from the table (GENERATED ALWAYS AS IDENTITY): leave it out of "
@@ -106,25 +126,63 @@ class IdentityValues:
                 )
         return rows
 
-    def _taken(self, name: str, count: int) -> pa.ChunkedArray:
-        if not self._is_shared:
+    def _numbers(self, name: str, count: int) -> pa.ChunkedArray:
+        if self._task is None:
             raise UnsupportedWriterFeature(
-                f"column {name!r} gets its numbers from the table, which executors of Spark cannot give without giving "
-                "one twice: write these rows in one process, with DeltaTable, or give them numbers",
+                f"column {name!r} gets its numbers from the table, of which more than {MOST_TASKS} tasks would give "
+                "one twice: write from fewer partitions, or give the rows numbers",
                 feature=IDENTITY,
             )
         with self._lock:
-            column = self._columns[name]
-            last = column.next + column.step * (count - 1)
-            if count and not _LIMITS.min <= last <= _LIMITS.max:
-                raise ConstraintViolation(f"column {name!r} has no number left for {count} rows after {column.mark}")
-            if count:
-                self._columns[name] = replace(column, mark=last)
-        return pa.chunked_array([integers(column.next + column.step * np.arange(count, dtype=np.int64))])
+            first = self._taken[name]
+            self._taken[name] = first + count
+        column = self._columns[name]
+        if count:
+            self._check_left(column, first + count - 1)
+        places = np.arange(first, first + count, dtype=np.int64)
+        return pa.chunked_array([integers(column.next + column.step * self._offset(places))])
+
+    def _offset(self, place: Any) -> Any:
+        """Return how many steps after the first number the one is that the task gives at a place, the first being 0."""
+        if self._tasks == 1:
+            return place
+        return (place // _BLOCK * self._tasks + self._task) * _BLOCK + place % _BLOCK
+
+    def _check_left(self, column: IdentityColumn, place: int) -> None:
+        if not _LIMITS.min <= column.next + column.step * self._offset(place) <= _LIMITS.max:
+            raise ConstraintViolation(
+                f"column {column.name!r} has no number left for {place + 1} rows after {column.mark}"
+            )
 
     def recorded(self, metadata: Metadata) -> Metadata:
         """Return metadata whose schema records the last number of each column."""
-        return _with_marks(metadata, {name: column.mark for name, column in self._columns.items()})
+        taken = {name: count for name, count in self._taken.items() if count}
+        marks = {
+            name: self._columns[name].next + self._columns[name].step * (count - 1) for name, count in taken.items()
+        }
+        return _with_marks(metadata, {name: column.mark for name, column in self._columns.items()} | marks)
+
+    def claim(self, files: Sequence[AddFile], supplied: Iterable[str], mapping: ColumnMapping) -> None:
+        """Take all numbers up to those that the tasks of a job have given.
+
+        Args:
+            files: The files that the tasks have written.
+            supplied: The columns that the rows had.
+            mapping: The names of columns in the statistics of files.
+        """
+        folded = {name.lower() for name in supplied}
+        statistics = [json.loads(file.stats or "{}") for file in files if file.rows]
+        for name, column in self._columns.items():
+            if name.lower() in folded or not statistics:
+                continue
+            (key,) = mapping.physical_path((name,))
+            bounds = [each.get("maxValues" if column.step > 0 else "minValues", {}).get(key) for each in statistics]
+            if all(type(bound) is int for bound in bounds):
+                last = max(bounds) if column.step > 0 else min(bounds)
+                self._taken[name] = (last - column.next) // column.step + 1
+            else:  # no task has given more numbers than there are rows
+                rows = sum(file.rows for file in files)
+                self._taken[name] = (-(-rows // _BLOCK)) * _BLOCK * MOST_TASKS
 
 
 def with_highest_marks(metadata: Metadata, before: Metadata) -> Metadata:
@@ -153,8 +211,8 @@ def _with_marks(metadata: Metadata, marks: Mapping[str, int | None]) -> Metadata
     return replace(metadata, schema=schema, schema_string=schema_to_json(schema))
 
 
-def _unshared(columns: tuple[IdentityColumn, ...]) -> IdentityValues:
-    return IdentityValues(columns, is_shared=False)
+def _of_unknown_task(columns: tuple[IdentityColumn, ...]) -> IdentityValues:
+    return IdentityValues(columns, task=None)
 
 
 def identity_values(metadata: Metadata, protocol: Protocol) -> IdentityValues:

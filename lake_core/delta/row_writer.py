@@ -5,7 +5,7 @@ All rows are written this way, in the driver and in Spark's executors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from lake_core.delta.statistics import leaf_values
 from lake_core.expression import Predicate, columns, evaluate, matching
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from lake_core.delta.action import Metadata, Protocol
     from lake_core.delta.parquet_options import ParquetOptions
@@ -109,6 +109,14 @@ class RowWriter:
     def optional(self) -> frozenset[str]:
         """Return the columns that rows may lack even if they are NOT NULL."""
         return self.rules.optional | self.identity.names
+
+    def of_task(self, task: int) -> RowWriter:
+        """Return the writer of one task of a job, by the task's number."""
+        return replace(self, identity=self.identity.of_task(task)) if self.identity.names else self
+
+    def claim(self, adds: Sequence[AddFile], supplied: Iterable[str]) -> None:
+        """Take the numbers that the tasks of a job have given to rows, which had the columns `supplied`."""
+        self.identity.claim(adds, supplied, self.metadata.column_mapping)
 
     @property
     def final_metadata(self) -> Metadata:

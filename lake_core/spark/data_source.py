@@ -340,7 +340,9 @@ def _commit(payload: bytes, rows: Sequence[Mapping[str, Any]]) -> None:
     table, joined = _target(planned.access, planned.options, planned.schema, planned.version, planned.pins)
     if table.recorded(txn) is not None:
         return
-    table.commit(planned.write(table).operation(*files_of(rows)), txn)
+    write, files = planned.write(table), files_of(rows)
+    write.writer.claim(files[0], planned.schema.names)
+    table.commit(write.operation(*files), txn)
     if joined is not None:
         joined.writer.flush()
 

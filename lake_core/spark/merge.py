@@ -53,7 +53,7 @@ from lake_core.spark.errors import SparkJobFailed
 from lake_core.spark.executor import batch_function, our_errors, table_function
 from lake_core.spark.operations import Target, opened
 from lake_core.spark.runner import packed, run_in, unpacked
-from lake_core.spark.write import FILE_ROWS, arrow_schema, collect_files, file_rows
+from lake_core.spark.write import FILE_ROWS, arrow_schema, collect_files, file_rows, writer_of_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -262,6 +262,11 @@ class _SparkMerge:
         alone = self._source.join(matches.select(_SID).distinct(), _SID, "left_anti").select(*self._names)
         insert = _insert(plan.clauses, plan.aliases[1], plan.writer, plan.log_changes, plan.source)
         adds, changes = collect_files(alone.mapInArrow(batch_function(insert), FILE_ROWS))
+        supplied = [{each.target[0] for each in clause.assignments} for clause in plan.clauses.not_matched]
+        always = set.intersection(*supplied)
+        # Where some of the rows had their own numbers, the highest one says nothing of those that were given.
+        has_own = not plan.writer.identity.names.isdisjoint(set.union(*supplied) - always)
+        plan.writer.claim([replace(add, stats="") for add in adds] if has_own else adds, always)
         return Inserted(adds, changes, sum(add.rows for add in adds))
 
 
@@ -399,7 +404,8 @@ class _WithoutMatch:
 
 def _insert(clauses: Clauses, alias: str, writer: RowWriter, log_changes: bool, schema: pa.Schema) -> Any:
     def insert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        new = insert_rows(clauses, alias, writer, log_changes, (_taken(batch, schema) for batch in batches))
+        pieces = (_taken(batch, schema) for batch in batches)
+        new = insert_rows(clauses, alias, writer_of_task(writer), log_changes, pieces)
         yield file_rows(new.adds, new.changes)
 
     return insert

@@ -161,7 +161,9 @@ def write_files(df: DataFrame, writer: RowWriter) -> tuple[list[AddFile], list[A
     """
     # Plain names are needed, because `mapInArrow` resolves columns by name, and fails for dots and backticks.
     plain = df.toDF(*(f"c{index}" for index in range(len(df.columns))))
-    return collect_files(plain.mapInArrow(batch_function(write_partition(writer, df.columns)), FILE_ROWS))
+    files = collect_files(plain.mapInArrow(batch_function(write_partition(writer, df.columns)), FILE_ROWS))
+    writer.claim(files[0], df.columns)
+    return files
 
 
 def write_partition(writer: RowWriter, names: Sequence[str]) -> Any:
@@ -169,7 +171,9 @@ def write_partition(writer: RowWriter, names: Sequence[str]) -> Any:
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            files = writer.write(pa.Table.from_batches([batch]).rename_columns(list(names)) for batch in batches)
+            files = writer_of_task(writer).write(
+                pa.Table.from_batches([batch]).rename_columns(list(names)) for batch in batches
+            )
         except DeltaError as error:
             # If it were raised here, Spark would run the task three more times, and wrap the error in a JVM trace.
             yield file_rows([], [], f"{type(error).__name__}: {error}")
@@ -177,6 +181,14 @@ def write_partition(writer: RowWriter, names: Sequence[str]) -> Any:
             yield file_rows(*files)
 
     return write
+
+
+def writer_of_task(writer: RowWriter) -> RowWriter:
+    """Return the writer of the task of Spark that calls this."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    return writer if task is None else writer.of_task(task.partitionId())
 
 
 def collect_files(df: DataFrame) -> tuple[list[AddFile], list[AddFile]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import threading
 from typing import Any
 
@@ -12,13 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lake_core.delta import DeltaTable
+from lake_core.delta.data_file import AddFile
 from lake_core.delta.errors import (
     ConstraintViolation,
     MalformedMetadata,
     MetadataChanged,
     SchemaMismatch,
+    UnsupportedWriterFeature,
 )
-from lake_core.delta.identity import identity_columns
+from lake_core.delta.identity import MOST_TASKS, identity_columns
 from lake_core.delta.log_segment import commit_key
 from lake_core.store import MemoryStore, ObjectStore
 
@@ -208,3 +211,53 @@ def test_a_column_that_cannot_count_is_refused(kind: pa.DataType, changes: dict[
     schema = pa.schema([pa.field("n", kind, metadata=identity() | changes), ("v", pa.string())])
     with pytest.raises(MalformedMetadata, match="identity column"):
         DeltaTable.create(MemoryStore(), schema)
+
+
+@given(
+    step=st.sampled_from([1, 3, -2]),
+    jobs=st.lists(st.lists(st.lists(st.integers(0, 2500), max_size=3), min_size=1, max_size=4), min_size=1, max_size=3),
+    has_statistics=st.booleans(),
+)
+def test_tasks_of_jobs_give_no_number_twice(step: int, jobs: list[list[list[int]]], has_statistics: bool) -> None:
+    """A job is a list of tasks, and a task a list of files, as the numbers of their rows."""
+    table = create(start=5, step=step)
+    given_numbers: list[int] = []
+    for job in jobs:
+        writer = table.plan_append(pa.schema([("v", pa.string())])).writer
+        adds = []
+        for task, files in enumerate(job):
+            own = pickle.loads(pickle.dumps(writer.identity)).of_task(task)
+            for count in files:
+                rows = pa.table({"n": pa.nulls(count, pa.int64()), "v": pa.nulls(count, pa.string())})
+                numbers = own.filled(rows, ["v"])["n"].to_pylist()
+                given_numbers += numbers
+                bounds = {"minValues": {"n": min(numbers)}, "maxValues": {"n": max(numbers)}} if numbers else {}
+                adds.append(AddFile("x", {}, 1, 1, json.dumps(bounds if has_statistics else {}), count))
+        writer.claim(adds, ["v"])
+        operation = table.plan_append(pa.schema([("v", pa.string())])).operation([], [])
+        table.commit(operation.defining(writer.final_metadata), None)
+    assert len(set(given_numbers)) == len(given_numbers)
+    table.append(values("last"))
+    last = held(table)["last"]
+    assert all((last - number) * step > 0 for number in given_numbers)
+
+
+def test_a_task_of_no_known_number_gives_none() -> None:
+    writer = create().plan_append(pa.schema([("v", pa.string())])).writer
+    rows = pa.table({"n": pa.nulls(1, pa.int64()), "v": ["a"]})
+    with pytest.raises(UnsupportedWriterFeature, match="give one twice"):
+        pickle.loads(pickle.dumps(writer.identity)).filled(rows, ["v"])
+
+
+def test_more_tasks_than_there_are_blocks_give_none() -> None:
+    writer = create().plan_append(pa.schema([("v", pa.string())])).writer
+    rows = pa.table({"n": pa.nulls(1, pa.int64()), "v": ["a"]})
+    with pytest.raises(UnsupportedWriterFeature):
+        writer.identity.of_task(MOST_TASKS).filled(rows, ["v"])
+
+
+def test_numbers_of_tasks_end_where_a_long_does() -> None:
+    writer = create(start=2**63 - 10_000_000).plan_append(pa.schema([("v", pa.string())])).writer
+    rows = pa.table({"n": pa.nulls(2000, pa.int64()), "v": pa.nulls(2000, pa.string())})
+    with pytest.raises(ConstraintViolation, match="no number left"):
+        writer.identity.of_task(0).filled(rows, ["v"])

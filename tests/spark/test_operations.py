@@ -19,7 +19,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake_core.delta import DeltaTable, WriterProperties
-from lake_core.delta.errors import ConstraintViolation, InvalidMerge, MultipleSourceRows, UnsupportedType
+from lake_core.delta.errors import (
+    ConstraintViolation,
+    InvalidMerge,
+    MultipleSourceRows,
+    UnsupportedType,
+)
 from lake_core.delta.file_name import new_name
 from lake_core.delta.operations.merge import Merge
 from lake_core.delta.operations.optimize import MANY_OUTPUTS
@@ -30,6 +35,7 @@ from lake_core.spark import (
     merge_delta,
     optimize_delta,
     read_delta,
+    register,
     update_delta,
     vacuum_delta,
     write_delta,
@@ -121,6 +127,35 @@ def test_the_same_as_in_one_process(spark: SparkSession, tmp_path: Path, kind: s
     assert optimized.metrics["numAddedFiles"] < optimized.metrics["numRemovedFiles"]
     optimize_delta(spark, distributed, zorder_by=["id", "v"])
     assert _rows(distributed) == before == _rows(DeltaTable.open(distributed.store))
+
+
+def test_executors_give_each_new_row_a_number_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    numbered = {
+        "delta.identity.start": "1",
+        "delta.identity.step": "1",
+        "delta.identity.allowExplicitInsert": "true",
+    }
+    schema = pa.schema([pa.field("n", pa.int64(), metadata=numbered), ("v", pa.int64())])
+    table = DeltaTable.create(str(tmp_path), schema)
+    register(spark)
+    frame = spark.range(0, 5000, 1, 3).withColumnRenamed("id", "v")
+    write_delta(frame, table)
+    frame.write.format("lake").mode("append").save(str(tmp_path))
+    write_delta(spark.createDataFrame(pa.table({"n": [10**12], "v": [-1]})), table.refresh())
+    table.refresh().append(pa.table({"v": [-2]}))
+    numbers = {row["n"]: row["v"] for row in table.to_arrow().to_pylist()}
+    assert len(numbers) == 10_002
+    by_row = {value: number for number, value in numbers.items()}
+    assert by_row[-1] == 10**12
+    assert by_row[-2] == max(number for number in numbers if number != 10**12) < 10**9
+    merge = merge_delta(frame, table, "t.v = s.v + 1").when_matched_update({"v": "t.v"})
+    merge.when_not_matched_insert({"v": "s.v"}, "s.v % 2 = 0").when_not_matched_insert(
+        {"n": "-s.v", "v": "s.v"}
+    ).execute()
+    table.append(pa.table({"v": [-3]}))
+    after = {row["n"]: row["v"] for row in table.to_arrow().to_pylist()}
+    assert len(after) == table.to_arrow().num_rows > len(numbers)
+    assert {value: number for number, value in after.items()}[-3] == max(n for n in after if n != 10**12)
 
 
 def test_files_with_vectors_are_purged_as_the_caller_writes_them(spark: SparkSession, tmp_path: Path) -> None:
