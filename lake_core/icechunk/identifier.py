@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -32,6 +34,7 @@ def new_node_id() -> bytes:
     return runtime.random_bytes(NODE_ID_LENGTH)
 
 
+@lru_cache(maxsize=1 << 12)
 def encode_id(identifier: bytes) -> str:
     """Return an id as text: upper case, most significant bit first, padded with zero bits on the right."""
     characters = -(-len(identifier) * 8 // _BITS)

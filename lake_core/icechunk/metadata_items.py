@@ -46,6 +46,9 @@ class StoredMetadata(Mapping[str, Any]):
     __hash__ = None  # type: ignore[assignment]
 
 
+NO_METADATA = StoredMetadata({}, "", 0)
+
+
 def read_metadata(table: Table, slot: int, path: str) -> StoredMetadata:
     """Return the metadata in a field of a table.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import overload
 
 import numpy as np
@@ -17,7 +17,7 @@ from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL, FileType, 
 from lake_core.icechunk.flatbuffer import FlatbufferError, Table, Tables, check_total, damage_of
 from lake_core.icechunk.flatbuffer_writer import FlatbufferWriter, TableLayout, table_layout
 from lake_core.icechunk.identifier import OBJECT_ID_LENGTH, decode_id, encode_id
-from lake_core.icechunk.metadata_items import read_metadata, write_metadata
+from lake_core.icechunk.metadata_items import NO_METADATA, read_metadata, write_metadata
 from lake_core.icechunk.refs import MAIN
 from lake_core.icechunk.repo_info import REPO_KEY, ListedSnapshot, RepoInfo
 from lake_core.icechunk.repo_status import RepoAvailability, RepoStatus
@@ -129,9 +129,16 @@ class _Snapshots(Mapping[bytes, ListedSnapshot]):
         parents = tables.numbers(_PARENT, "<i4")
         if len(parents) and (parents.min() < _NO_PARENT or parents.max() >= len(parents)):
             raise FlatbufferError(f"a snapshot has a parent that is not one of the {len(parents)} in the list")
-        for slot, size in ((_MESSAGE, 1), (_PRUNED_LOGS, OBJECT_ID_LENGTH)):
-            check_total(size * int(tables.vectors(slot, size)[1].sum()), tables.buffer)
+        starts, sizes = tables.vectors(_MESSAGE, 1, required=True)
+        _, pruned = tables.vectors(_PRUNED_LOGS, OBJECT_ID_LENGTH)
+        _, metadata = tables.vectors(_SNAPSHOT_METADATA, 4)
+        for total in (sizes.sum(), OBJECT_ID_LENGTH * pruned.sum()):
+            check_total(int(total), tables.buffer)
         self._parents = parents.tolist()
+        self._flushed_at = tables.numbers(_FLUSHED_AT, "<u8").tolist()
+        self._messages = list(zip(starts.tolist(), (starts + sizes).tolist(), strict=True))
+        self._has_more = ((pruned > 0) | (metadata > 0)).tolist()
+        """Whether a snapshot has metadata, or logs that were pruned."""
         self._metadata_bytes = 0
         self._decoded: dict[bytes, ListedSnapshot] = {}
 
@@ -144,20 +151,22 @@ class _Snapshots(Mapping[bytes, ListedSnapshot]):
         return entry
 
     def _entry(self, number: int) -> ListedSnapshot:
+        parent, (start, end) = self._parents[number], self._messages[number]
+        plain = ListedSnapshot(
+            self.ids[number],
+            None if parent == _NO_PARENT else self.ids[parent],
+            self._flushed_at[number],
+            self._tables.buffer[start:end].decode(),
+            NO_METADATA,
+        )
+        if not self._has_more[number]:
+            return plain
         table = self._tables[number]
-        parent = self._parents[number]
         metadata = read_metadata(table, _SNAPSHOT_METADATA, self._path)
         self._metadata_bytes += metadata.size
         check_total(self._metadata_bytes, table.buffer)
         pruned = table.array(_PRUNED_LOGS, f"V{OBJECT_ID_LENGTH}", required=False)
-        return ListedSnapshot(
-            self.ids[number],
-            None if parent == _NO_PARENT else self.ids[parent],
-            table.uint64(_FLUSHED_AT),
-            table.string(_MESSAGE),
-            metadata,
-            tuple(row.tobytes() for row in pruned),
-        )
+        return replace(plain, metadata=metadata, pruned_logs=tuple(row.tobytes() for row in pruned))
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.ids)
