@@ -271,7 +271,8 @@ class DeltaTable(AlterableTable, MaintainedTable):
 
         if (version is None) == (timestamp is None):
             raise ValueError("pass either a version or a timestamp to restore")
-        target = type(self).open(self.store, version=version, timestamp=timestamp).snapshot
+        roots = self._snapshot.allowed_roots
+        target = type(self).open(self.store, version=version, timestamp=timestamp, allowed_roots=roots).snapshot
         return self.operate(lambda snapshot, now: restore(snapshot, target, now), txn)
 
     def clone(
