@@ -110,6 +110,16 @@ def test_a_shallow_clone_is_not_restored_without_the_files_of_its_source(source:
     assert clone.version == 1
 
 
+@pytest.mark.parametrize("shallow", [True, False])
+def test_a_clone_protects_no_version_of_its_source(source: DeltaTable, tmp_path: Path, shallow: bool) -> None:
+    source.drop_feature("deletionVectors")
+    assert "checkpointProtection" in source.detail().table_features
+    clone = source.clone(str(tmp_path / "clone"), shallow=shallow)
+    assert "checkpointProtection" not in clone.detail().table_features
+    assert "delta.requireCheckpointProtectionBeforeVersion" not in clone.properties
+    assert held(clone) == held(source)
+
+
 def test_nothing_is_overwritten(source: DeltaTable, tmp_path: Path) -> None:
     with pytest.raises(TableAlreadyExists):
         source.clone(str(tmp_path / "so urce"))
