@@ -35,6 +35,7 @@ from lake_core.delta.deletion_vector import vector_keys
 from lake_core.delta.difference import (
     SnapshotDifference,
     check_applicable,
+    check_numbers,
     difference,
     merged_protocol,
     protocol_properties,
@@ -145,6 +146,7 @@ def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, contex
             _check_not_undone(markers, writes.marked, None, head)
         _check_reads_of_nothing(commits.reads(after.metadata), head)
     absorbed = commits.absorbed()
+    check_numbers(files, None, after.metadata, head)
     lacking = _lacking(files, commits, absorbed, head, None, context)
     lacking = _reissued(lacking, None, None, after, head, context, now)
     metadata = with_properties_of(after, head)

@@ -22,6 +22,7 @@ from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflict
 from lake_core.delta.errors import MetadataChanged
 from lake_core.delta.features import supported_features, upgraded
 from lake_core.delta.file_key import file_key, identity
+from lake_core.delta.identity import gave_numbers, with_highest_marks
 from lake_core.delta.numpy_arrays import empty_table, integers, mask, texts
 from lake_core.delta.replay import live_files, named_keys, transactions
 from lake_core.delta.row_conflict import VectorChanges, check_rows, holding, without_changes
@@ -160,12 +161,16 @@ def with_merged_properties(ours: SnapshotDifference, base: Snapshot, target: Sna
     Only properties of the user's own are merged, one by one. Those of the protocol, and the schema, conflict where they
     are checked.
 
-    Raises MetadataChanged if both sides gave a property of the user's own other values.
+    Raises MetadataChanged if both sides gave a property of the user's own other values, or rows the same numbers.
     """
     before, after, head = base.metadata, ours.metadata, target.metadata
-    if after is None or before == head:
+    if after is not None and after.id == before.id:
+        after = with_highest_marks(after, before)  # an undo gives no number back
+        ours = replace(ours, metadata=None if after == before else after)
+    if ours.metadata is None or after is None or before == head:
         return ours
     if after == head:
+        check_numbers(ours.adds, before, after, target)
         return replace(ours, metadata=None)
     is_new = after.id != before.id  # dropped and created again
     ours_only, theirs_only = (_differ_in_own_properties(before, metadata) for metadata in (after, head))
@@ -175,6 +180,18 @@ def with_merged_properties(ours: SnapshotDifference, base: Snapshot, target: Sna
     merged = {**protocol_properties(kept), **_merged_own(before.configuration, after.configuration, target)}
     metadata = replace(head if ours_only else after, configuration=merged)
     return replace(ours, metadata=None if metadata == head else metadata)
+
+
+def check_numbers(adds: pa.Table, before: Metadata | None, after: Metadata, target: Snapshot) -> None:
+    """Check that rows which are added to a target that has given as many numbers of identity columns have other ones.
+
+    `before`: the definition from which both sides come, if the table existed then. Raises MetadataChanged unless these
+    are rows that the target has, in the same files.
+    """
+    if gave_numbers(before, after):
+        known = pc.is_in(file_key(adds), value_set=file_key(target.files(_ADD)))
+        if not pc.all(known).as_py():
+            raise MetadataChanged("both sides gave the same numbers of an identity column", version=target.version)
 
 
 def _merged_own(before: Mapping[str, str], after: Mapping[str, str], target: Snapshot) -> dict[str, str]:

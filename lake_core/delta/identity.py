@@ -198,6 +198,14 @@ def with_highest_marks(metadata: Metadata, before: Metadata) -> Metadata:
     return _with_marks(metadata, marks)
 
 
+def gave_numbers(before: Metadata | None, after: Metadata) -> bool:
+    """Return whether identity columns gave numbers between two definitions of a table; None if it did not exist."""
+    if before is not None and before.schema_string == after.schema_string:
+        return False
+    earlier = {} if before is None else {column.name: column.mark for column in identity_columns(before)}
+    return any(column.mark != earlier.get(column.name) for column in identity_columns(after))
+
+
 def _with_marks(metadata: Metadata, marks: Mapping[str, int | None]) -> Metadata:
     fields = tuple(
         replace(child, metadata={**child.metadata, HIGH_WATER_MARK: marks[child.name]})

@@ -271,7 +271,8 @@ class DeltaTable(AlterableTable, MaintainedTable):
 
         if (version is None) == (timestamp is None):
             raise ValueError("pass either a version or a timestamp to restore")
-        target = type(self).open(self.store, version=version, timestamp=timestamp).snapshot
+        roots = self._snapshot.allowed_roots
+        target = type(self).open(self.store, version=version, timestamp=timestamp, allowed_roots=roots).snapshot
         return self.operate(lambda snapshot, now: restore(snapshot, target, now), txn)
 
     def clone(
@@ -294,13 +295,13 @@ class DeltaTable(AlterableTable, MaintainedTable):
             PathOutsideTable: This table is a shallow clone itself, and was opened without the roots of its files, or
                 the clone is to be a deep one.
         """
-        from lake_core.delta.operations.clone import clone, without_lake
+        from lake_core.delta.operations.clone import clone, protocol_of_clone
 
         store, clock = store_at(url_or_store, storage_options), clock or system_clock
         if type(self).exists(store):
             raise TableAlreadyExists(f"a table exists at {store.url()} already: choose another place for the clone")
         check_empty(store)
-        check_writable(without_lake(self.protocol), self.metadata, store)
+        check_writable(protocol_of_clone(self.protocol), self.metadata, store)
         now = now_ms(clock)
         commit_first(store, clone(self._snapshot, store, now, shallow=shallow), now)
         return type(self)._created(store, clock, self._snapshot.roots if shallow else ())

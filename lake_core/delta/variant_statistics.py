@@ -88,7 +88,9 @@ def part_bounds(texts: pa.Array, part: str, kind: pa.DataType, *, upper: bool) -
 def _bound(text: str, part: str, kind: pa.DataType) -> Any:
     parts = _parts(text)
     value = parts.get(part) if isinstance(parts, dict) else None
-    return value if value is not None and _is_of(value, kind) else None
+    if value is None or not _is_of(value, kind):
+        return None
+    return float(value) if pa.types.is_floating(kind) else value  # Arrow takes neither decimals nor all integers
 
 
 @functools.lru_cache(maxsize=10_000)

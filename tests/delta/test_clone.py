@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lake_core.delta import DeltaTable
-from lake_core.delta.errors import FolderNotEmpty, PathOutsideTable, TableAlreadyExists
+from lake_core.delta.errors import DataFileMissing, FolderNotEmpty, PathOutsideTable, TableAlreadyExists
 from lake_core.lake import Lake
 from lake_core.store import FolderStore, MemoryStore
 from tests.delta.tables import SCHEMA, held, ids, rows
@@ -88,6 +88,36 @@ def test_a_clone_of_a_clone_names_the_files_of_the_first(source: DeltaTable, tmp
 def test_an_old_version_is_cloned(source: DeltaTable, tmp_path: Path) -> None:
     old = DeltaTable.open(source.store, version=1)
     assert ids(old.clone(str(tmp_path / "clone")).to_arrow()) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("deletes", ["id % 7 = 4", "id > 0"])
+def test_a_shallow_clone_is_restored(source: DeltaTable, tmp_path: Path, deletes: str) -> None:
+    clone = source.clone(str(tmp_path / "clone"))
+    before = held(clone)
+    clone.delete(deletes)
+    clone.append(rows(5000, 5003))
+    clone.restore(0)
+    assert held(clone) == before
+    assert _row_ids(clone) == _row_ids(source)
+
+
+def test_a_shallow_clone_is_not_restored_without_the_files_of_its_source(source: DeltaTable, tmp_path: Path) -> None:
+    clone = source.clone(str(tmp_path / "clone"))
+    clone.delete("id > 0")
+    source.store.delete(source.files(["path"])["path"].to_pylist())
+    with pytest.raises(DataFileMissing):
+        clone.restore(0)
+    assert clone.version == 1
+
+
+@pytest.mark.parametrize("shallow", [True, False])
+def test_a_clone_protects_no_version_of_its_source(source: DeltaTable, tmp_path: Path, shallow: bool) -> None:
+    source.drop_feature("deletionVectors")
+    assert "checkpointProtection" in source.detail().table_features
+    clone = source.clone(str(tmp_path / "clone"), shallow=shallow)
+    assert "checkpointProtection" not in clone.detail().table_features
+    assert "delta.requireCheckpointProtectionBeforeVersion" not in clone.properties
+    assert held(clone) == held(source)
 
 
 def test_nothing_is_overwritten(source: DeltaTable, tmp_path: Path) -> None:

@@ -86,6 +86,8 @@ def test_the_example_of_the_protocol_is_read() -> None:
         ("try_variant_get(v, '$.a', 'double') < 5.5", 1),
         ("variant_get(v, '$.a', 'int') IN (1, 25)", 2),
         ("variant_get(v, '$.a', 'int') = 15 OR variant_get(v, '$.a', 'int') = 1", 2),
+        ("variant_get(v, '$.m', 'double') < 9.5", 1),
+        ("variant_get(v, '$.g', 'double') < 1e18", 1),
         ("NOT variant_get(v, '$.a', 'int') < 20", 1),
         ("variant_get(v, '$.b[\"it\\'s\"]', 'string') = 'k10'", 2),
         ("variant_get(v, '$.b[\"it\\'s\"]', 'string') LIKE 'k2%'", 2),
@@ -107,6 +109,8 @@ def test_files_are_skipped_by_the_bounds_of_parts(where: str, read: int, value_f
                 "d": dt.date(2026, 1, 1) + dt.timedelta(number),
                 "t": dt.datetime(2026, 1, 1, 11 + number // 10, 59, 59, 999_999, tzinfo=dt.UTC),
                 "l": [number],
+                "m": Decimal(number) + Decimal("0.50"),
+                "g": number * (2**60 + 1),
             }
             for number in range(start, start + 10)
         ]

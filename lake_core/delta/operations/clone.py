@@ -16,7 +16,7 @@ from lake_core.arrow_scalar import scalar
 from lake_core.delta.action import Protocol, SetTransaction
 from lake_core.delta.action_fields import ADD_FIELDS, DELETION_VECTOR
 from lake_core.delta.deletion_vector import locate_vector, vector_keys
-from lake_core.delta.features import MANAGED
+from lake_core.delta.features import CHECKPOINT_PROTECTION, MANAGED, PROTECTED_BEFORE
 from lake_core.delta.operation import Operation
 from lake_core.delta.operations.rewrite import sizes
 from lake_core.delta.path import data_keys, encode_path, locate
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 _COPIES = 8
 """How many files are copied at a time."""
-_OF_THE_SOURCE = "delta.inCommitTimestampEnablement"
+_OF_THE_SOURCE = ("delta.inCommitTimestampEnablement", PROTECTED_BEFORE)
 """How the names of the properties begin that say something of the source's own log."""
+_FEATURES_OF_THE_SOURCE = frozenset({MANAGED, CHECKPOINT_PROTECTION})
+"""Features of the source's place in a lake, and of its own log."""
 
 
 def clone(source: Snapshot, target: ObjectStore, now: int, *, shallow: bool) -> Operation:
@@ -72,7 +74,7 @@ def clone(source: Snapshot, target: ObjectStore, now: int, *, shallow: bool) -> 
         },
         restored=files,
         markers=[] if shallow else [SetTransaction.from_json(row) for row in source.transactions().to_pylist()],
-        protocol=without_lake(source.protocol),
+        protocol=protocol_of_clone(source.protocol),
         metadata=replace(
             source.metadata,
             id=str(runtime.uuid4()),
@@ -106,8 +108,8 @@ def _copy(keys: Sequence[str], source: ObjectStore, target: ObjectStore) -> None
             pass
 
 
-def without_lake(protocol: Protocol) -> Protocol:
-    """Return a protocol without the feature of a lake's own tables: a clone is in no lake."""
+def protocol_of_clone(protocol: Protocol) -> Protocol:
+    """Return the protocol of a clone: it is in no lake, and its log holds no earlier version to protect."""
     if protocol.writer_features is None:
         return protocol
-    return replace(protocol, writer_features=protocol.writer_features - {MANAGED})
+    return replace(protocol, writer_features=protocol.writer_features - _FEATURES_OF_THE_SOURCE)
