@@ -67,12 +67,17 @@ class Outlook:
     conflict: Conflict | None = None
     problem: str = ""
 
+    @property
+    def changes_nothing(self) -> bool:
+        """Return whether it is known that no dataset and no file changes."""
+        return self.preview is not None and not self.preview.datasets and not self.preview.keys
+
     def sentences(self, branch: str) -> Sequence[str]:
         """Return what changes on the branch."""
         preview = self.preview
         if preview is None:
             return []
-        if not preview.datasets and not preview.keys:
+        if self.changes_nothing:
             return [f"No dataset and no file of {branch} changes: it has all of this already."]
         parts = ((preview.datasets, "dataset"), (preview.keys, "file"))
         counts = [count_of(len(names), kind) for names, kind in parts if names]

@@ -49,7 +49,10 @@ def action_page(visit: Visit) -> Page | Response:
             raise plan.conflict
         return _shown(kind, plan)
     if visit.form.get("seen", "") != plan.seen:
-        raise RefusedRequest("what the page showed has changed in the meantime: nothing was done. Look at it again")
+        raise RefusedRequest(
+            "what the page showed has changed in the meantime, or the form was sent before: nothing was done now. "
+            "Look at it again"
+        )
     if plan.problem:
         raise InvalidRequest(plan.problem)
     try:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from lake_core import runtime
+from lake_core.lake.errors import RefExists
 from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_core.readable import count_of
-from lake_core.ui.action_plan import Plan, differences, needed, outlook_of
+from lake_core.ui.action_plan import Plan, differences, needed, outlook_of, value
 from lake_core.ui.errors import InvalidRequest
 from lake_core.ui.home import state_of
 from lake_core.ui.page import url
@@ -28,8 +31,9 @@ def publish_plan(visit: Visit) -> Plan:
     problem = _ended(visit, record, "published")
     head = visit.refs.branch(record.branch)
     outlook = outlook_of(lambda: visit.lake.get_session(record.id).preview_publish()) if not problem else None
+    commits = f"What the session {record.id} holds becomes one commit on {record.branch}, which everybody then reads."
     will = [
-        f"What the session {record.id} holds becomes one commit on {record.branch}, which everybody then reads.",
+        *(() if outlook is not None and outlook.changes_nothing else (commits,)),
         *(() if outlook is None else outlook.sentences(record.branch)),
         f"The session ends. Processes that still write into it (epoch {record.epoch}) are refused from then on.",
     ]
@@ -118,11 +122,12 @@ def fork_plan(visit: Visit) -> Plan:
         will.append(
             f"As it is, the session cannot be published on {record.branch}. What conflicts is chosen to be left out."
         )
+    new = value(visit, "new") or f"s-{runtime.uuid4().hex}"  # so that a form that is sent twice forks once
     return Plan(
         f"Fork session {record.id}",
         "Open the new session",
         will,
-        {"session": record.id},
+        {"session": record.id, "new": new},
         record.tree,
         url(f"/session/{record.id}"),
         choices=[(name, conflict is not None and name in conflict.kinds) for name in names[:_MOST_CHOICES]],
@@ -142,8 +147,10 @@ def fork(visit: Visit) -> str:
     unknown = set(without).difference(_held(differences(visit, record.base, id)))
     if unknown:
         raise InvalidRequest(f"the session has not changed {min(unknown)!r}: it cannot be left out")
-    forked = visit.lake.get_session(id).fork(without=without, expected_tree=tree)
-    return url(f"/session/{forked.id}")
+    new = needed(visit, "new")
+    with suppress(RefExists):  # the form was sent before
+        visit.lake.get_session(id).fork(without=without, expected_tree=tree, id=new)
+    return url(f"/session/{new}")
 
 
 def _held(changes: Mapping[str, object]) -> Sequence[str]:

@@ -401,3 +401,28 @@ def test_two_that_send_the_same_form_do_it_once(writer: TestClient, own_lake: La
     assert sorted(statuses)[0] == 303
     assert statuses.count(303) == 1
     assert len(own_lake.log()) == before + 1
+
+
+def test_a_fork_that_is_sent_twice_is_one(writer: TestClient, own_lake: Lake) -> None:
+    fields = form_of(writer, "/act/fork?session=run-of-today")
+    before = {each.id for each in own_lake.list_sessions()}
+    with ThreadPoolExecutor(2) as pool:
+        addresses = set(
+            pool.map(
+                lambda _: writer.post("/act/fork", data=fields, follow_redirects=False).headers["location"], range(2)
+            )
+        )
+    assert len(addresses) == 1
+    (forked,) = {each.id for each in own_lake.list_sessions()} - before
+    assert addresses == {f"/session/{forked}"}
+    assert form_of(writer, "/act/fork?session=run-of-today")["new"] != forked
+
+
+def test_the_publish_of_an_empty_session_promises_no_commit(writer: TestClient, own_lake: Lake) -> None:
+    own_lake.open_session(id="empty")
+    page = writer.get("/act/publish?session=empty").text
+    assert "becomes one commit" not in page
+    assert "No dataset and no file of main changes" in page
+    head = own_lake.list_branches()["main"]
+    assert writer.post("/act/publish", data=form_of(writer, "/act/publish?session=empty")).status_code == 200
+    assert own_lake.list_branches()["main"] == head

@@ -23,6 +23,16 @@ for (const select of document.querySelectorAll("select[data-submit]")) {
   select.addEventListener("change", () => select.form.requestSubmit());
 }
 
+// A double click sends a form that acts once.
+for (const form of document.querySelectorAll("form[method=post]")) {
+  let isSent = false;
+  form.addEventListener("submit", (event) => {
+    if (isSent) event.preventDefault();
+    isSent = true;
+  });
+  window.addEventListener("pageshow", () => { isSent = false; });
+}
+
 // Ctrl+Enter runs a query.
 for (const area of document.querySelectorAll("textarea[data-submit]")) {
   area.addEventListener("keydown", (event) => {
