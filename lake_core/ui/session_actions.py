@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lake_core import runtime
-from lake_core.lake.errors import RefExists
+from lake_core.lake.errors import Conflict, RefExists
 from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_core.readable import count_of
 from lake_core.ui.action_plan import Plan, differences, needed, outlook_of, value
@@ -30,11 +30,11 @@ def publish_plan(visit: Visit) -> Plan:
     record = visit.refs.session(needed(visit, "session"))
     problem = _ended(visit, record, "published")
     head = visit.refs.branch(record.branch)
-    outlook = outlook_of(lambda: visit.lake.get_session(record.id).preview_publish()) if not problem else None
+    outlook = outlook_of(lambda: visit.lake.get_session(record.id).preview_publish())
     commits = f"What the session {record.id} holds becomes one commit on {record.branch}, which everybody then reads."
     will = [
-        *(() if outlook is not None and outlook.changes_nothing else (commits,)),
-        *(() if outlook is None else outlook.sentences(record.branch)),
+        *(() if outlook.changes_nothing else (commits,)),
+        *outlook.sentences(record.branch),
         f"The session ends. Processes that still write into it (epoch {record.epoch}) are refused from then on.",
     ]
     if head != record.base:
@@ -43,7 +43,7 @@ def publish_plan(visit: Visit) -> Plan:
         will.append(
             f"The session has failed: {record.reason or 'no reason is recorded'}. It is published all the same."
         )
-    preview = None if outlook is None else outlook.preview
+    preview = outlook.preview
     if preview is not None and preview.undone:
         will.append(
             f"Before it, {count_of(len(preview.undone), 'compaction')} that conflicts is undone: no row is lost."
@@ -55,10 +55,10 @@ def publish_plan(visit: Visit) -> Plan:
         {"session": record.id},
         f"{record.tree} {record.epoch} {record.state} {head if preview is None else preview.commit}",
         url(f"/session/{record.id}"),
-        problem=problem or ("" if outlook is None else outlook.problem),
+        problem=problem or outlook.problem,
         preview=preview,
         branch=record.branch,
-        conflict=None if outlook is None else outlook.conflict,
+        refusal=outlook.refusal,
         sides=(record.branch, record.id),
         details=differences(visit, record.base, record.id),
         differs="What the session changed since it began",
@@ -106,7 +106,8 @@ def fork_plan(visit: Visit) -> Plan:
     """Say what the new session begins with, and choose what conflicts to be left out."""
     record = visit.refs.session(needed(visit, "session"))
     problem = _ended(visit, record, "forked")
-    conflict = None if problem else outlook_of(lambda: visit.lake.get_session(record.id).preview_publish()).conflict
+    refusal = None if problem else outlook_of(lambda: visit.lake.get_session(record.id).preview_publish()).refusal
+    conflict = refusal if isinstance(refusal, Conflict) else None
     held = differences(visit, record.base, record.id)
     names = _held(held)
     will = [

@@ -276,3 +276,17 @@ def test_a_double_click_sends_a_form_once(page: Page, built: Path, tmp_path: Pat
         button.evaluate("button => { button.click(); setTimeout(() => button.click(), 1); }")
         expect(page).to_have_url(re.compile("/commit/"))
         assert sent == [f"{address}/act/publish"]
+
+
+def test_what_is_wider_than_a_phone_is_scrolled_by_keys(page: Page, site: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    try:
+        page.goto(f"{site}/row/tables/orders?where=id=10")
+        area = page.locator(".scroll").first
+        area.focus()
+        page.keyboard.press("End")
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("document.querySelector('.scroll').scrollLeft > 0")
+        assert area.get_attribute("tabindex") == "0"
+    finally:
+        page.set_viewport_size({"width": 1600, "height": 1000})

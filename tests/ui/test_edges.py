@@ -472,3 +472,17 @@ def test_thousands_of_columns_are_read_and_compared_in_one_pass_over_their_names
         started = time.process_time()
         assert "2999" in page_of(client, address)
         assert time.process_time() - started < 6, address  # a pass for each column takes longer
+
+
+def test_a_long_message_is_cut_in_lists_and_whole_on_its_page(fresh: tuple[Lake, TestClient]) -> None:
+    lake, client = fresh
+    message = "word " * 400 + "end"
+    with lake.session(message=message) as s:
+        s.put("f", b"1")
+    lake.open_session(id="open", message=message)
+    for address in ("/", "/history", "/sessions"):
+        page = page_of(client, address)
+        assert "word word…" in page
+        assert f">{message}" not in page
+    for address in ("/commit/main", "/session/open"):
+        assert f">{message}</pre>" in page_of(client, address)

@@ -426,3 +426,27 @@ def test_the_publish_of_an_empty_session_promises_no_commit(writer: TestClient, 
     head = own_lake.list_branches()["main"]
     assert writer.post("/act/publish", data=form_of(writer, "/act/publish?session=empty")).status_code == 200
     assert own_lake.list_branches()["main"] == head
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("/merge?ref=side", ["merge", "side"]),
+        ("/act/merge?ref=side", ["merge", "side"]),
+        ("/act/merge?ref=conflicting", ["merge", "conflicting"]),
+        ("/act/revert?commit=dev", ["revert", "dev"]),
+        ("/act/cherry-pick?commit=main~1", ["cherry-pick", "main~1", "--onto", "main"]),
+        ("/act/publish?session=ended", ["publish", "ended"]),
+    ],
+)
+def test_the_json_of_what_cannot_be_done_is_that_of_a_dry_run(
+    writer: TestClient, own_lake: Lake, address: str, words: list[str]
+) -> None:
+    own_lake.open_session(id="ended").abandon()
+    root = own_lake.url.removeprefix("file://")
+    printed = run_json(root, *words, "--dry-run", code=3 if "conflicting" in words else 1)
+    answer = writer.get(f"{address}&format=json")
+    assert answer.status_code >= 400
+    shown = answer.json()
+    assert shown.pop("remedy", "") != printed.pop("remedy", "") or "conflicting" not in words  # it names commands
+    assert shown == printed

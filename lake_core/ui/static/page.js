@@ -23,6 +23,11 @@ for (const select of document.querySelectorAll("select[data-submit]")) {
   select.addEventListener("change", () => select.form.requestSubmit());
 }
 
+// What is wider than the page is scrolled by keys, too.
+for (const area of document.querySelectorAll(".scroll")) {
+  if (area.scrollWidth > area.clientWidth) area.tabIndex = 0;
+}
+
 // A double click sends a form that acts once.
 for (const form of document.querySelectorAll("form[method=post]")) {
   let isSent = false;
