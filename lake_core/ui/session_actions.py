@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from lake_core import runtime
 from lake_core.lake.errors import Conflict, RefExists
 from lake_core.lake.refs.session_record import FAILED, OPEN
-from lake_core.readable import count_of
+from lake_core.lake.session.tasks import unfinished_parts
+from lake_core.readable import count_of, listed
 from lake_core.ui.action_plan import Plan, differences, needed, outlook_of, value
 from lake_core.ui.errors import InvalidRequest
 from lake_core.ui.home import state_of
@@ -43,6 +44,9 @@ def publish_plan(visit: Visit) -> Plan:
         will.append(
             f"The session has failed: {record.reason or 'no reason is recorded'}. It is published all the same."
         )
+    unfinished = sorted({task for task, _ in unfinished_parts(visit.refs.batches(record))})
+    if unfinished:
+        will.append(f"No end is recorded of {listed(unfinished)}: what was written so far is published all the same.")
     preview = outlook.preview
     if preview is not None and preview.undone:
         will.append(

@@ -450,3 +450,16 @@ def test_the_json_of_what_cannot_be_done_is_that_of_a_dry_run(
     shown = answer.json()
     assert shown.pop("remedy", "") != printed.pop("remedy", "") or "conflicting" not in words  # it names commands
     assert shown == printed
+
+
+def test_the_page_of_a_publish_names_the_tasks_that_did_not_end(writer: TestClient, own_lake: Lake) -> None:
+    session = own_lake.open_session(id="halfway")
+    with session.join(task="whole") as task:
+        task.put("whole", b"1")
+    with pytest.raises(KeyError), session.join(task="torn") as task:
+        task.put("torn", b"1")
+        task.flush()
+        raise KeyError
+    page = writer.get("/act/publish?session=halfway").text
+    assert "No end is recorded of &#39;torn&#39;" in page
+    assert "No end is recorded" not in writer.get("/act/publish?session=run-of-today").text
