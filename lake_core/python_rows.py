@@ -20,18 +20,40 @@ class ShownText(str):
 
 def python_rows(table: pa.Table) -> list[dict[str, Any]]:
     """Return rows as dictionaries of Python values, and of `ShownText` where there are none."""
-    columns = [_values(column) for column in table.columns]
+    columns = [_shown_values(column) for column in table.columns]
     return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _values(column: pa.ChunkedArray) -> Sequence[Any]:
+def _shown_values(column: pa.ChunkedArray) -> Sequence[Any]:
     if has_variants(column.type):
-        return [json_values(each, column.type, _variant) for each in column.to_pylist()]
+        return [json_values(each, column.type, _variant) for each in python_values(column)]
+    return python_values(column)
+
+
+def python_values(column: pa.ChunkedArray) -> Sequence[Any]:
+    """Return the values of a column as Python values, with `ShownText` where there are none. Variants are binaries."""
     try:
         values: list[Any] = column.to_pylist()
     except (OverflowError, ValueError):
+        if pa.types.is_nested(column.type):
+            return [_value(each) for each in column]
         return [None if each is None else ShownText(each) for each in column.cast(pa.string()).to_pylist()]
     return values
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    """Return a value, and a text in the place of each part for which Python has no type."""
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        kind = scalar.type
+        if pa.types.is_struct(kind):
+            return {name: _value(each) for name, each in scalar.items()}
+        if pa.types.is_map(kind):
+            return [(_value(each["key"]), _value(each["value"])) for each in scalar.values]
+        if pa.types.is_nested(kind):
+            return [_value(each) for each in scalar.values]
+        return ShownText(scalar.cast(pa.string()).as_py())
 
 
 def _variant(value: Mapping[str, bytes]) -> ShownText:

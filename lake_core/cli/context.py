@@ -16,6 +16,7 @@ from lake_core.delta.properties import duration_ms
 from lake_core.errors import CredentialsInUrl, LakeError
 from lake_core.lake.errors import Conflict, LakeNotFound
 from lake_core.lake.lake_format import FORMAT_KEY
+from lake_core.report.refusals import refusal_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -149,16 +150,7 @@ def command(run: Callable[_P, _R]) -> Callable[_P, _R]:
         except Conflict as error:
             remedy = context.remedy or error.remedy
             if context.output.as_json:
-                context.output.show(
-                    {
-                        "error": error.explanation,
-                        "remedy": remedy,
-                        "kinds": error.kinds,
-                        "commit": error.commit,
-                        "session": error.session,
-                        "contradictions": error.contradictions,
-                    }
-                )
+                context.output.show(refusal_row(error, remedy))
             click.echo(f"conflict: {error.explanation}" + (f"\n{remedy}" if remedy else ""), err=True)
             raise SystemExit(CONFLICT) from None
         except (LakeError, ValueError) as error:

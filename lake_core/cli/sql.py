@@ -6,6 +6,7 @@ import click
 
 from lake_core.cli.context import Context, command
 from lake_core.cli.names import Ref
+from lake_core.python_rows import python_rows
 from lake_core.report.query import run_query
 
 
@@ -29,6 +30,6 @@ def sql(context: Context, query: str, ref: str, count: int) -> None:
     table has it. Nothing is written.
     """
     rows = run_query(context.open().at(ref), query, count + 1)
-    context.output.rows(rows.slice(0, count).to_pylist(), rows.column_names)
+    context.output.rows(python_rows(rows.slice(0, count)), rows.column_names)
     if len(rows) > count:
         click.echo(f"only the first {count:,} rows are shown: pass a larger -n to see more", err=True)

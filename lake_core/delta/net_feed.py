@@ -21,6 +21,7 @@ from lake_core.delta.difference import difference
 from lake_core.delta.numpy_arrays import empty_table, integers, mask
 from lake_core.delta.path import data_keys
 from lake_core.delta.scan import Scan, open_data_files
+from lake_core.python_rows import python_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -106,7 +107,7 @@ def groupable(rows: pa.Table) -> pa.Table:
     columns: dict[str, Any] = {}
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if pa.types.is_nested(column.type):
-            texts = (None if value is None else json.dumps(value, default=repr) for value in column.to_pylist())
+            texts = (None if value is None else json.dumps(value, default=repr) for value in python_values(column))
             column = pa.chunked_array([pa.array(texts, pa.string())])
         columns[name] = column
     return pa.table(columns)

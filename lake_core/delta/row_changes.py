@@ -21,6 +21,7 @@ from lake_core.delta.row_conflict import VectorChanges
 from lake_core.delta.row_counts import row_count
 from lake_core.delta.scan import Scan, deleted_of_files, open_data_files
 from lake_core.inspection import RowChanges, TooMuchToShow
+from lake_core.python_rows import python_values
 from lake_core.readable import count_of, readable_bytes
 
 if TYPE_CHECKING:
@@ -73,9 +74,10 @@ def row_changes(before: Snapshot | None, after: Snapshot | None, key: Sequence[s
 def _joint_schema(before: Snapshot | None, after: Snapshot | None) -> pa.Schema:
     """Return the later columns, then those that were dropped. A column of two types is text."""
     old, new = (pa.schema([]) if each is None else each.metadata.arrow_schema for each in (before, after))
+    sides = [{child.name: child.type for child in each} for each in (old, new)]
     fields = []
-    for child in [*new, *(child for child in old if child.name not in new.names)]:
-        kinds = {each.field(child.name).type for each in (old, new) if child.name in each.names}
+    for child in [*new, *(child for child in old if child.name not in sides[1])]:
+        kinds = {side[child.name] for side in sides if child.name in side}
         fields.append(pa.field(child.name, child.type if len(kinds) == 1 else _common(kinds)))
     return pa.schema(fields)
 
@@ -92,16 +94,17 @@ def _common(kinds: set[pa.DataType]) -> pa.DataType:
 
 
 def _conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    own = dict(zip(rows.column_names, rows.columns, strict=True))
     columns = []
     for child in schema:
-        if child.name not in rows.column_names:
+        column = own.get(child.name)
+        if column is None:
             columns.append(pa.chunked_array([pa.nulls(len(rows), child.type)]))
             continue
-        column = rows[child.name]
         if column.type == child.type:
             columns.append(column)
         elif pa.types.is_nested(column.type):
-            columns.append(pa.chunked_array([pa.array(map(repr, column.to_pylist()), pa.string())]))
+            columns.append(pa.chunked_array([pa.array(map(repr, python_values(column)), pa.string())]))
         else:
             columns.append(column.cast(child.type))
     return pa.Table.from_arrays(columns, schema=schema)

@@ -21,7 +21,7 @@ from lake_core.delta.skipping import matching_partitions, partition_filter, part
 from lake_core.expression import TRUE, Predicate, columns, parse_predicate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from lake_core.delta.snapshot import Snapshot
     from lake_core.store import ObjectStore
@@ -180,15 +180,18 @@ def chosen_columns(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     """Return the columns of these names, in this order, ignoring case. Raises SchemaMismatch."""
     if isinstance(names, str):
         raise SchemaMismatch(f"columns must be a list of names: [{names!r}]")
-    fields = [_field(schema, name) for name in names]
+    exact = {child.name: child for child in schema}
+    folded: dict[str, pa.Field] = {}
+    for child in schema:
+        folded.setdefault(child.name.lower(), child)
+    fields = [_field(exact, folded, name) for name in names]
     if len({child.name for child in fields}) < len(fields):
         raise SchemaMismatch(f"a column is requested twice: {list(names)}")
     return pa.schema(fields)
 
 
-def _field(schema: pa.Schema, name: str) -> pa.Field:
-    folded = [child for child in schema if isinstance(name, str) and child.name.lower() == name.lower()]
-    chosen = next((child for child in folded if child.name == name), None) or next(iter(folded), None)
+def _field(exact: Mapping[str, pa.Field], folded: Mapping[str, pa.Field], name: str) -> pa.Field:
+    chosen = (exact.get(name) or folded.get(name.lower())) if isinstance(name, str) else None
     if chosen is None:
-        raise SchemaMismatch(f"there is no column {name!r} in the table; the columns are {', '.join(schema.names)}")
+        raise SchemaMismatch(f"there is no column {name!r} in the table; the columns are {', '.join(exact)}")
     return chosen

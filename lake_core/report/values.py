@@ -19,7 +19,12 @@ def cell_text(value: Any) -> str:
         return ", ".join(map(str, value))
     if isinstance(value, dt.datetime):
         return date_text(value)
-    return str(value)
+    return bytes_text(value) if isinstance(value, bytes) else str(value)
+
+
+def bytes_text(value: bytes) -> str:
+    """Return bytes as text."""
+    return f"0x{value.hex()}"
 
 
 def date_text(instant: dt.datetime) -> str:
@@ -43,6 +48,8 @@ def plain(value: Any) -> Any:
         return value.total_seconds()
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"  # JSON has no such numbers
+    if isinstance(value, bytes):
+        return bytes_text(value)
     if isinstance(value, (str, int, float, bool)) or value is None:
         return value
     return value.to_pylist() if hasattr(value, "to_pylist") else str(value)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lake_core.lake.errors import Collected, Conflict, ContentGone, Diverged, NothingToApply, ProtectedBranch
+from lake_core.lake.errors import (
+    Collected,
+    Conflict,
+    ContentGone,
+    Diverged,
+    NothingToApply,
+    ProtectedBranch,
+    SessionClosed,
+)
 from lake_core.readable import count_of
 from lake_core.ui.commit import changes_of
 from lake_core.ui.errors import InvalidRequest
@@ -13,6 +21,7 @@ from lake_core.ui.errors import InvalidRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from lake_core.errors import LakeError
     from lake_core.lake.publish.preview import ChangePreview
     from lake_core.ui.visit import Revision, Visit
 
@@ -49,8 +58,8 @@ class Plan:
     """What would change on the branch."""
     branch: str = ""
     """The branch that would change."""
-    conflict: Conflict | None = None
-    """What conflicts, so that it cannot be done."""
+    refusal: LakeError | None = None
+    """What the lake raises if it is done; a conflict is shown with what conflicts."""
     sides: tuple[str, str] | None = None
     """The two refs whose difference shows a conflict."""
     details: Mapping[str, Any] | None = None
@@ -58,21 +67,38 @@ class Plan:
     differs: str = ""
     """Between what it differs."""
 
+    @property
+    def conflict(self) -> Conflict | None:
+        """Return what conflicts, so that it cannot be done."""
+        return self.refusal if isinstance(self.refusal, Conflict) else None
+
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """What would change on a branch, or why nothing can."""
 
     preview: ChangePreview | None = None
-    conflict: Conflict | None = None
-    problem: str = ""
+    refusal: LakeError | None = None
+    """What the lake raises if it is done."""
+
+    @property
+    def problem(self) -> str:
+        """Return why nothing can change; empty if it can."""
+        if isinstance(self.refusal, Conflict):
+            return f"{self.refusal.summary}."
+        return "" if self.refusal is None else str(self.refusal)
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Return whether it is known that no dataset and no file changes."""
+        return self.preview is not None and not self.preview.datasets and not self.preview.keys
 
     def sentences(self, branch: str) -> Sequence[str]:
         """Return what changes on the branch."""
         preview = self.preview
         if preview is None:
             return []
-        if not preview.datasets and not preview.keys:
+        if self.changes_nothing:
             return [f"No dataset and no file of {branch} changes: it has all of this already."]
         parts = ((preview.datasets, "dataset"), (preview.keys, "file"))
         counts = [count_of(len(names), kind) for names, kind in parts if names]
@@ -85,10 +111,8 @@ def outlook_of(preview: Callable[[], ChangePreview]) -> Outlook:
     """Ask the lake what would change. Raises RefNotFound, and what else means that the question makes no sense."""
     try:
         return Outlook(preview())
-    except Conflict as error:
-        return Outlook(conflict=error, problem=f"{error.summary}.")
-    except (NothingToApply, ProtectedBranch, ContentGone, Collected, Diverged) as error:
-        return Outlook(problem=str(error))
+    except (Conflict, NothingToApply, ProtectedBranch, SessionClosed, ContentGone, Collected, Diverged) as error:
+        return Outlook(refusal=error)
 
 
 def value(visit: Visit, name: str, default: str = "") -> str:

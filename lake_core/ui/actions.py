@@ -45,11 +45,14 @@ def action_page(visit: Visit) -> Page | Response:
     plan_of, run = _ACTIONS[kind]
     plan = plan_of(visit)
     if not visit.is_order:
-        if visit.get("format") == "json" and plan.conflict is not None:
-            raise plan.conflict
+        if visit.get("format") == "json" and plan.refusal is not None:
+            raise plan.refusal
         return _shown(kind, plan)
     if visit.form.get("seen", "") != plan.seen:
-        raise RefusedRequest("what the page showed has changed in the meantime: nothing was done. Look at it again")
+        raise RefusedRequest(
+            "what the page showed has changed in the meantime, or the form was sent before: nothing was done now. "
+            "Look at it again"
+        )
     if plan.problem:
         raise InvalidRequest(plan.problem)
     try:

@@ -18,6 +18,7 @@ from starlette.staticfiles import StaticFiles
 
 from lake_core.errors import AccessDenied, LakeError, NotFound, StoreUnavailable
 from lake_core.lake.errors import Conflict, DatasetNotFound, LakeNotFound, RefNotFound, SessionNotFound
+from lake_core.report.refusals import refusal_row
 from lake_core.ui.actions import action_page
 from lake_core.ui.arrays import picture
 from lake_core.ui.commit import commit_page
@@ -161,8 +162,7 @@ def _status(error: LakeError) -> int:
 
 
 def _error(visit: Visit, error: LakeError, status: int) -> Response:
-    kind = type(error).__name__
     if visit.get("format") == "json":
-        return Response(json_text({"error": str(error), "kind": kind}), status, media_type="application/json")
-    page = Page("error.html", {"message": str(error), "kind": kind, "status": status}, None, status)
+        return Response(json_text(refusal_row(error)), status, media_type="application/json")
+    page = Page("error.html", {"message": str(error), "kind": type(error).__name__, "status": status}, None, status)
     return _response(visit, page)

@@ -49,6 +49,8 @@ def merge_page(visit: Visit) -> Page:
             raise
         conflict = error
     except NothingToApply as error:
+        if visit.get("format") == "json":
+            raise
         nothing = str(error)
     values: dict[str, Any] = {"rows": [], "paths": [], "files": [], "base": None}
     target, incoming = visit.revision(into), visit.revision(ref)

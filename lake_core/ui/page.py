@@ -27,6 +27,8 @@ _LONGEST_TEXT = 300
 """How many letters of a value a cell shows."""
 _LONGEST_TITLE = 4000
 """How many letters its title shows."""
+_LONGEST_LINE = 160
+"""How many letters of a message a list and a heading show."""
 _SHOWN_BYTES = 16
 """How many bytes of a binary value a cell shows."""
 _SHORT_TEXT = 24
@@ -97,8 +99,9 @@ def url(path: str, /, **parameters: Any) -> str:
 
 
 def title_of(message: str) -> str:
-    """Return the first line of a commit's message."""
-    return next((line for line in message.splitlines() if line.strip()), "(no message)")
+    """Return the first line of a message, or its beginning if it is long."""
+    line = next((line for line in message.splitlines() if line.strip()), "(no message)")
+    return line if len(line) <= _LONGEST_LINE else line[:_LONGEST_LINE].rstrip() + "…"
 
 
 def short_id(id: str) -> str:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from lake_core.dataset import dataset_format
 from lake_core.errors import LakeError
-from lake_core.python_rows import python_rows
+from lake_core.python_rows import python_rows, python_values
 from lake_core.report.query import run_query
 from lake_core.ui.errors import InvalidRequest
 from lake_core.ui.page import Page, value_text
@@ -123,7 +123,7 @@ def _flat(table: pa.Table) -> pa.Table:
     columns = []
     for column in table.columns:
         if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
-            texts = (None if value is None else value_text(value) for value in column.to_pylist())
+            texts = (None if value is None else value_text(value) for value in python_values(column))
             column = pa.chunked_array([pa.array(texts, pa.string())])
         columns.append(column)
     return pa.Table.from_arrays(columns, names=table.column_names)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from lake_core import runtime
+from lake_core.lake.errors import Conflict, RefExists
 from lake_core.lake.refs.session_record import FAILED, OPEN
-from lake_core.readable import count_of
-from lake_core.ui.action_plan import Plan, differences, needed, outlook_of
+from lake_core.lake.session.tasks import unfinished_parts
+from lake_core.readable import count_of, listed
+from lake_core.ui.action_plan import Plan, differences, needed, outlook_of, value
 from lake_core.ui.errors import InvalidRequest
 from lake_core.ui.home import state_of
 from lake_core.ui.page import url
@@ -27,10 +31,11 @@ def publish_plan(visit: Visit) -> Plan:
     record = visit.refs.session(needed(visit, "session"))
     problem = _ended(visit, record, "published")
     head = visit.refs.branch(record.branch)
-    outlook = outlook_of(lambda: visit.lake.get_session(record.id).preview_publish()) if not problem else None
+    outlook = outlook_of(lambda: visit.lake.get_session(record.id).preview_publish())
+    commits = f"What the session {record.id} holds becomes one commit on {record.branch}, which everybody then reads."
     will = [
-        f"What the session {record.id} holds becomes one commit on {record.branch}, which everybody then reads.",
-        *(() if outlook is None else outlook.sentences(record.branch)),
+        *(() if outlook.changes_nothing else (commits,)),
+        *outlook.sentences(record.branch),
         f"The session ends. Processes that still write into it (epoch {record.epoch}) are refused from then on.",
     ]
     if head != record.base:
@@ -39,7 +44,10 @@ def publish_plan(visit: Visit) -> Plan:
         will.append(
             f"The session has failed: {record.reason or 'no reason is recorded'}. It is published all the same."
         )
-    preview = None if outlook is None else outlook.preview
+    unfinished = sorted({task for task, _ in unfinished_parts(visit.refs.batches(record))})
+    if unfinished:
+        will.append(f"No end is recorded of {listed(unfinished)}: what was written so far is published all the same.")
+    preview = outlook.preview
     if preview is not None and preview.undone:
         will.append(
             f"Before it, {count_of(len(preview.undone), 'compaction')} that conflicts is undone: no row is lost."
@@ -51,10 +59,10 @@ def publish_plan(visit: Visit) -> Plan:
         {"session": record.id},
         f"{record.tree} {record.epoch} {record.state} {head if preview is None else preview.commit}",
         url(f"/session/{record.id}"),
-        problem=problem or ("" if outlook is None else outlook.problem),
+        problem=problem or outlook.problem,
         preview=preview,
         branch=record.branch,
-        conflict=None if outlook is None else outlook.conflict,
+        refusal=outlook.refusal,
         sides=(record.branch, record.id),
         details=differences(visit, record.base, record.id),
         differs="What the session changed since it began",
@@ -102,7 +110,8 @@ def fork_plan(visit: Visit) -> Plan:
     """Say what the new session begins with, and choose what conflicts to be left out."""
     record = visit.refs.session(needed(visit, "session"))
     problem = _ended(visit, record, "forked")
-    conflict = None if problem else outlook_of(lambda: visit.lake.get_session(record.id).preview_publish()).conflict
+    refusal = None if problem else outlook_of(lambda: visit.lake.get_session(record.id).preview_publish()).refusal
+    conflict = refusal if isinstance(refusal, Conflict) else None
     held = differences(visit, record.base, record.id)
     names = _held(held)
     will = [
@@ -118,11 +127,12 @@ def fork_plan(visit: Visit) -> Plan:
         will.append(
             f"As it is, the session cannot be published on {record.branch}. What conflicts is chosen to be left out."
         )
+    new = value(visit, "new") or f"s-{runtime.uuid4().hex}"  # so that a form that is sent twice forks once
     return Plan(
         f"Fork session {record.id}",
         "Open the new session",
         will,
-        {"session": record.id},
+        {"session": record.id, "new": new},
         record.tree,
         url(f"/session/{record.id}"),
         choices=[(name, conflict is not None and name in conflict.kinds) for name in names[:_MOST_CHOICES]],
@@ -142,8 +152,10 @@ def fork(visit: Visit) -> str:
     unknown = set(without).difference(_held(differences(visit, record.base, id)))
     if unknown:
         raise InvalidRequest(f"the session has not changed {min(unknown)!r}: it cannot be left out")
-    forked = visit.lake.get_session(id).fork(without=without, expected_tree=tree)
-    return url(f"/session/{forked.id}")
+    new = needed(visit, "new")
+    with suppress(RefExists):  # the form was sent before
+        visit.lake.get_session(id).fork(without=without, expected_tree=tree, id=new)
+    return url(f"/session/{new}")
 
 
 def _held(changes: Mapping[str, object]) -> Sequence[str]:

@@ -12,6 +12,7 @@ from lake_core.lake.errors import (
     LakeError,
     NothingToApply,
     ProtectedBranch,
+    RefExists,
     SessionClosed,
     UnexpectedHead,
 )
@@ -239,3 +240,19 @@ def test_a_fork_of_another_tree_than_the_expected_one_is_refused(lake: Lake, dat
     with pytest.raises(UnexpectedHead):
         session.fork(expected_tree=seen)
     assert {each.id for each in lake.list_sessions()} == {session.id, forked.id}
+
+
+def test_a_fork_of_an_id_that_exists_is_refused(lake: Lake, dataset: Table | Pool) -> None:
+    session = shared(lake, lambda s: dataset.add(s, 8))
+    forked = session.fork(id="again")
+    assert forked.id == "again"
+    with pytest.raises(RefExists):
+        session.fork(id="again")
+    assert lake.get_session("again").record.epoch == 1
+
+
+def test_a_session_whose_time_is_over_is_not_forked(lake: Lake, time: ManualClock, dataset: Table | Pool) -> None:
+    session = shared(lake, lambda s: dataset.add(s, 8))
+    time.pass_days(2)
+    with pytest.raises(SessionClosed, match="has expired"):
+        session.fork()

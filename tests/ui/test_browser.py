@@ -264,3 +264,29 @@ def test_other_machines_need_the_token(page: Page, built: Path) -> None:
         page.goto(f"{plain}/?token={token}")
         expect(page.get_by_role("heading", name="Branches")).to_be_visible()
         assert "token" not in page.url
+
+
+def test_a_double_click_sends_a_form_once(page: Page, built: Path, tmp_path: Path) -> None:
+    shutil.copytree(built, tmp_path / "lake")
+    with served(tmp_path / "lake", "--write") as address:
+        page.goto(f"{address}/act/publish?session=run-of-today")
+        sent: list[str] = []
+        page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
+        button = page.get_by_role("button", name="Publish on main")
+        button.evaluate("button => { button.click(); setTimeout(() => button.click(), 1); }")
+        expect(page).to_have_url(re.compile("/commit/"))
+        assert sent == [f"{address}/act/publish"]
+
+
+def test_what_is_wider_than_a_phone_is_scrolled_by_keys(page: Page, site: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    try:
+        page.goto(f"{site}/row/tables/orders?where=id=10")
+        area = page.locator(".scroll").first
+        area.focus()
+        page.keyboard.press("End")
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("document.querySelector('.scroll').scrollLeft > 0")
+        assert area.get_attribute("tabindex") == "0"
+    finally:
+        page.set_viewport_size({"width": 1600, "height": 1000})

@@ -401,3 +401,65 @@ def test_two_that_send_the_same_form_do_it_once(writer: TestClient, own_lake: La
     assert sorted(statuses)[0] == 303
     assert statuses.count(303) == 1
     assert len(own_lake.log()) == before + 1
+
+
+def test_a_fork_that_is_sent_twice_is_one(writer: TestClient, own_lake: Lake) -> None:
+    fields = form_of(writer, "/act/fork?session=run-of-today")
+    before = {each.id for each in own_lake.list_sessions()}
+    with ThreadPoolExecutor(2) as pool:
+        addresses = set(
+            pool.map(
+                lambda _: writer.post("/act/fork", data=fields, follow_redirects=False).headers["location"], range(2)
+            )
+        )
+    assert len(addresses) == 1
+    (forked,) = {each.id for each in own_lake.list_sessions()} - before
+    assert addresses == {f"/session/{forked}"}
+    assert form_of(writer, "/act/fork?session=run-of-today")["new"] != forked
+
+
+def test_the_publish_of_an_empty_session_promises_no_commit(writer: TestClient, own_lake: Lake) -> None:
+    own_lake.open_session(id="empty")
+    page = writer.get("/act/publish?session=empty").text
+    assert "becomes one commit" not in page
+    assert "No dataset and no file of main changes" in page
+    head = own_lake.list_branches()["main"]
+    assert writer.post("/act/publish", data=form_of(writer, "/act/publish?session=empty")).status_code == 200
+    assert own_lake.list_branches()["main"] == head
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("/merge?ref=side", ["merge", "side"]),
+        ("/act/merge?ref=side", ["merge", "side"]),
+        ("/act/merge?ref=conflicting", ["merge", "conflicting"]),
+        ("/act/revert?commit=dev", ["revert", "dev"]),
+        ("/act/cherry-pick?commit=main~1", ["cherry-pick", "main~1", "--onto", "main"]),
+        ("/act/publish?session=ended", ["publish", "ended"]),
+    ],
+)
+def test_the_json_of_what_cannot_be_done_is_that_of_a_dry_run(
+    writer: TestClient, own_lake: Lake, address: str, words: list[str]
+) -> None:
+    own_lake.open_session(id="ended").abandon()
+    root = own_lake.url.removeprefix("file://")
+    printed = run_json(root, *words, "--dry-run", code=3 if "conflicting" in words else 1)
+    answer = writer.get(f"{address}&format=json")
+    assert answer.status_code >= 400
+    shown = answer.json()
+    assert shown.pop("remedy", "") != printed.pop("remedy", "") or "conflicting" not in words  # it names commands
+    assert shown == printed
+
+
+def test_the_page_of_a_publish_names_the_tasks_that_did_not_end(writer: TestClient, own_lake: Lake) -> None:
+    session = own_lake.open_session(id="halfway")
+    with session.join(task="whole") as task:
+        task.put("whole", b"1")
+    with pytest.raises(KeyError), session.join(task="torn") as task:
+        task.put("torn", b"1")
+        task.flush()
+        raise KeyError
+    page = writer.get("/act/publish?session=halfway").text
+    assert "No end is recorded of &#39;torn&#39;" in page
+    assert "No end is recorded" not in writer.get("/act/publish?session=run-of-today").text

@@ -321,27 +321,30 @@ class SharedSession(StateStore):
         without: Sequence[str] = (),
         expires_in: timedelta = DEFAULT_EXPIRY,
         expected_tree: str | None = None,
+        id: str | None = None,
     ) -> SharedSession:
         """Open a new session with the changes of this one, except those to the datasets and keys `without`.
 
         The new session has the same lineage. If this one is serializable, the new one relies on all that was read in
-        this one, also for what is left out. With `expected_tree`, this one must have that tree.
+        this one, also for what is left out. With `expected_tree`, this one must have that tree. With `id`, the new
+        session has this id, so that a call that is repeated forks once.
 
         Raises:
+            RefExists: The `id` is or was that of a session, a branch or a tag.
             UnexpectedHead: This session has another tree. Look at it again.
             SessionClosed: This session was published or abandoned, or has expired.
         """
-        while (session := self._try_fork(without, expires_in, expected_tree)) is None:
+        while (session := self._try_fork(without, expires_in, expected_tree, id)) is None:
             pass  # the session has changed, or a collection has begun: the tree must not use what it deletes
         return session
 
     def _try_fork(
-        self, without: Sequence[str], expires_in: timedelta, expected_tree: str | None
+        self, without: Sequence[str], expires_in: timedelta, expected_tree: str | None, id: str | None
     ) -> SharedSession | None:
         """Try once to fork. Return None if the refs have changed so that it must be tried again."""
         repository = self._repository
         refs = repository.refs()
-        record = refs.session(self.id)
+        record = expire_if_due(repository, refs.session(self.id))
         if record.state not in (OPEN, FAILED):
             raise closed(record)
         check_tree(record, expected_tree)
@@ -354,7 +357,7 @@ class SharedSession(StateStore):
                 if key == f"_lake/datasets/{prefix}" or key == prefix or key.startswith(f"{prefix}/"):
                     items[key] = base.view.get(key)
         tree = write_tree(repository, record.tree, items, repository.pending_deletions(refs))
-        options = SharedOptions(record.branch, None, expires_in, record.isolation, record.message, record.metadata)
+        options = SharedOptions(record.branch, id, expires_in, record.isolation, record.message, record.metadata)
         try:
             return open_shared(repository, options, origin=Origin(refs, record, tree))
         except RefsMoved:
@@ -389,7 +392,7 @@ def open_shared(
 
     A new session begins with the base, tree, lineage and reads of `origin`.
 
-    Raises RefNotFound, SessionClosed; RefsMoved if the origin has changed.
+    Raises RefNotFound, RefExists, SessionClosed; RefsMoved if the origin has changed.
     """
     options.check()
     first = check_name(options.id, "session") if options.id is not None else f"s-{runtime.uuid4().hex}"
@@ -409,6 +412,8 @@ def open_shared(
         if any(f"{other}/{name}" in state for other in ("branch", "tag")):
             raise RefExists(f"{name!r} is or was the name of a branch or tag: choose another id for the session")
         if f"session/{name}" in state:
+            if origin is not None:
+                raise RefExists(f"{name!r} is or was the id of a session: choose another one for the new session")
             record = refs.session(name)
             if record.state not in (OPEN, FAILED):
                 raise closed(record)

@@ -23,6 +23,21 @@ for (const select of document.querySelectorAll("select[data-submit]")) {
   select.addEventListener("change", () => select.form.requestSubmit());
 }
 
+// What is wider than the page is scrolled by keys, too.
+for (const area of document.querySelectorAll(".scroll")) {
+  if (area.scrollWidth > area.clientWidth) area.tabIndex = 0;
+}
+
+// A double click sends a form that acts once.
+for (const form of document.querySelectorAll("form[method=post]")) {
+  let isSent = false;
+  form.addEventListener("submit", (event) => {
+    if (isSent) event.preventDefault();
+    isSent = true;
+  });
+  window.addEventListener("pageshow", () => { isSent = false; });
+}
+
 // Ctrl+Enter runs a query.
 for (const area of document.querySelectorAll("textarea[data-submit]")) {
   area.addEventListener("keydown", (event) => {
