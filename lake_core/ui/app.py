@@ -19,6 +19,7 @@ from starlette.staticfiles import StaticFiles
 from lake_core.errors import AccessDenied, LakeError, NotFound, StoreUnavailable
 from lake_core.lake.errors import Conflict, DatasetNotFound, LakeNotFound, RefNotFound, SessionNotFound
 from lake_core.report.refusals import refusal_row
+from lake_core.store.read_only import ReadOnlyStore
 from lake_core.ui.actions import action_page
 from lake_core.ui.arrays import picture
 from lake_core.ui.commit import commit_page
@@ -74,7 +75,7 @@ _PAGES: dict[str, Handler] = {
 
 def create_app(lake: Lake, settings: PageSettings) -> ASGIApp:
     """Return the app that serves a lake. The guard is outside of all, so that its headers are on every answer."""
-    site = Site(lake, settings, secrets.token_urlsafe(32))
+    site = Site(_only_read(lake) if settings.writes else lake, lake, settings, secrets.token_urlsafe(32))
     routes: list[Any] = [
         Route(path, _endpoint(site, handler), methods=["GET", "POST"] if handler is action_page else ["GET"])
         for path, handler in _PAGES.items()
@@ -86,6 +87,12 @@ def create_app(lake: Lake, settings: PageSettings) -> ASGIApp:
         return _error(Visit(site, request.query_params, {}), NoSuchPage("there is no page at this address"), status)
 
     return Guard(Starlette(routes=routes, exception_handlers={HTTPException: refused}), settings)
+
+
+def _only_read(lake: Lake) -> Lake:
+    """Open a lake again, so that nothing can be written to it."""
+    repository = lake.repository
+    return type(lake).open(ReadOnlyStore(repository.root), clock=repository.clock if repository.given_clock else None)
 
 
 def _endpoint(site: Site, handler: Handler) -> Callable[[Request], Any]:

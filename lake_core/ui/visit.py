@@ -61,6 +61,9 @@ class Site:
     """The lake, and what the pages keep in memory."""
 
     lake: Lake
+    """What pages look at. Nothing is written to it."""
+    written: Lake
+    """The same lake, for forms that act on it."""
     settings: PageSettings
     form_token: str
     """What a form must hold to be from a page of this server."""
@@ -117,7 +120,7 @@ class Visit:
         self.form = form or {}
         self.is_order = form is not None
         """Whether the request is a form that was sent, and not only looks at something."""
-        self.lake = site.lake
+        self.lake = site.written if self.is_order else site.lake
         self.settings = site.settings
         self._refs: RefsState | None = None
 

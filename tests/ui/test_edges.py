@@ -486,3 +486,21 @@ def test_a_long_message_is_cut_in_lists_and_whole_on_its_page(fresh: tuple[Lake,
         assert f">{message}" not in page
     for address in ("/commit/main", "/session/open"):
         assert f">{message}</pre>" in page_of(client, address)
+
+
+def test_an_array_that_is_gone_is_linked_where_it_was(fresh: tuple[Lake, TestClient]) -> None:
+    lake, client = fresh
+    with lake.session() as s:
+        group = zarr.open_group(s.create_icechunk("a").store, mode="a")
+        group.create_array("kept", shape=(2,), dtype="i4")
+        group.create_array("gone", shape=(2,), dtype="i4")
+    with lake.session() as s:
+        del zarr.open_group(s.icechunk("a").store, mode="r+")["gone"]
+    with lake.session() as s:
+        s.drop("a")
+    for before, after in (("main~2", "main~1"), ("main~1", "main")):
+        page = page_of(client, f"/compare/dataset?from={before}&to={after}&path=a")
+        links = re.findall(r'href="(/dataset/a\?[^"]*node=[^"]*)"', page)
+        assert links
+        for link in links:
+            page_of(client, link.replace("&amp;", "&"))

@@ -463,3 +463,23 @@ def test_the_page_of_a_publish_names_the_tasks_that_did_not_end(writer: TestClie
     page = writer.get("/act/publish?session=halfway").text
     assert "No end is recorded of &#39;torn&#39;" in page
     assert "No end is recorded" not in writer.get("/act/publish?session=run-of-today").text
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("/", "/upkeep?check=verify", "/upkeep?check=gc", "/sessions?all=1", "/merge?ref=dev"),
+        *("/act/merge?ref=dev", "/act/publish?session=run-of-today", "/act/fork?session=run-of-today"),
+        *("/act/revert?commit=main~1", "/act/cherry-pick?commit=dev", "/act/abandon?session=run-of-today"),
+        *("/act/tag?at=main&name=new", "/act/delete-branch?name=dev"),
+    ],
+)
+def test_a_page_that_is_only_opened_changes_nothing_also_where_forms_may(
+    writer: TestClient, own_lake: Lake, address: str
+) -> None:
+    def objects() -> object:
+        return [(meta.key, meta.etag) for meta in own_lake.repository.root.list("")]
+
+    before = objects()
+    assert writer.get(address).status_code == 200
+    assert objects() == before
