@@ -24,9 +24,9 @@ from lake_core.dataset import (
     Sizes,
 )
 from lake_core.delta.action import Metadata, SetTransaction
-from lake_core.delta.action_fields import ADD_FIELDS
+from lake_core.delta.action_fields import ADD_FIELDS, with_fields
 from lake_core.delta.changes import changes_of_commit, fits
-from lake_core.delta.commit_actions import commit_info, encode_operation
+from lake_core.delta.commit_actions import commit_info, defined_by, encode_operation
 from lake_core.delta.commit_file import encode_actions, single_actions
 from lake_core.delta.commit_range import ABSORBED_FIELD, WRITES_FIELD, CommitRange, log_etag, rearranges
 from lake_core.delta.conflict import Footprint, Reads, check_conflicts
@@ -53,6 +53,7 @@ from lake_core.delta.path import data_keys
 from lake_core.delta.read_set import READS_FIELD, read_set_texts
 from lake_core.delta.reissued_ids import reissued, with_ids_of
 from lake_core.delta.row_conflict import VectorChanges, combined
+from lake_core.delta.row_tracking import gives_ids
 from lake_core.delta.set_transaction import NEVER
 from lake_core.errors import ObjectMissing
 from lake_core.store import MemoryStore
@@ -576,6 +577,20 @@ def _each_change(
     ]
 
 
+def _with_first_ids(operation: Operation, head: Snapshot) -> Operation:
+    """Return an operation that gives ids to the rows that stay, too, if it is the one that begins to give ids."""
+    if gives_ids(head.protocol, head.metadata):
+        return operation
+    metadata, protocol = defined_by(operation, head)
+    if not gives_ids(protocol, metadata):
+        return operation
+    files = with_fields(head.files(_ADD), ADD_FIELDS)
+    stays = pc.is_null(files["baseRowId"])
+    if operation.removes is not None:
+        stays = pc.and_not(stays, pc.is_in(file_key(files), value_set=file_key(operation.removes)))
+    return replace(operation, restated=files.filter(stays))
+
+
 def _committed(
     operation: Operation,
     head: Snapshot,
@@ -586,6 +601,7 @@ def _committed(
     absorbed: Sequence[str] = (),
     writes: _Writes | None = None,
 ) -> Applied:
+    operation = _with_first_ids(operation, head)
     body = _body(operation, head, head.store, reads, changes, context, now, absorbed, writes)
     version = head.version + 1
     return Applied(

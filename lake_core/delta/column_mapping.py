@@ -24,7 +24,7 @@ MODE_PROPERTY = "delta.columnMapping.mode"
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 ID = "delta.columnMapping.id"
 _PREFIX = "delta.columnMapping."
-_MAX_ID = "delta.columnMapping.maxColumnId"
+MAX_ID = "delta.columnMapping.maxColumnId"
 _NESTED_IDS = "delta.columnMapping.nested.ids"
 _NESTING = ("delta.enableIcebergCompatV2", "delta.enableIcebergCompatV3")
 """Properties of tables of which also what has no name, such as the elements of arrays, has an id."""
@@ -122,7 +122,7 @@ def with_mapping(
     """
     used = [child.metadata[ID] for child in walk(schema) if type(child.metadata.get(ID)) is int]
     nests = any(properties.get(name, "false").lower() == "true" for name in _NESTING)
-    text = properties.get(_MAX_ID, "0")
+    text = properties.get(MAX_ID, "0")
     counter = itertools.count(max([*used, int(text) if _is_number(text) else 0]) + 1)
 
     def mapped(child: StructField) -> StructField:
@@ -139,7 +139,7 @@ def with_mapping(
         return replace(child, metadata=metadata)
 
     result = edited_fields(schema, mapped)
-    return result, {**properties, _MAX_ID: str(next(counter) - 1)}
+    return result, {**properties, MAX_ID: str(next(counter) - 1)}
 
 
 def _unnamed(kind: DataType, path: str) -> Iterator[str]:
@@ -161,8 +161,8 @@ def with_highest_id(properties: Mapping[str, str], before: Mapping[str, str]) ->
     The new definition may be an earlier one. Files of the versions in between have columns of the ids that it lacks, so
     these must not be given again.
     """
-    texts = [each[_MAX_ID] for each in (before, properties) if _is_number(each.get(_MAX_ID))]
-    return {**properties, _MAX_ID: max(texts, key=int)} if texts else dict(properties)
+    texts = [each[MAX_ID] for each in (before, properties) if _is_number(each.get(MAX_ID))]
+    return {**properties, MAX_ID: max(texts, key=int)} if texts else dict(properties)
 
 
 def _is_number(text: str | None) -> bool:

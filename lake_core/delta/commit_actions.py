@@ -53,9 +53,11 @@ def encode_operation(operation: Operation, latest: Snapshot | None, now: int) ->
             for row in operation.removes.to_pylist()
         ]
     restored = [] if operation.restored is None else operation.restored.to_pylist()
-    adds = [add_body(row | {"dataChange": change}) for row in restored]
+    restated = [] if operation.restated is None else operation.restated.to_pylist()
+    adds = [add_body(row | {"dataChange": False}) for row in restated]
+    adds += [add_body(row | {"dataChange": change}) for row in restored]
     adds += [add.to_json(data_change=change) for add in operation.adds]
-    rows = [None] * len(restored) + [add.rows for add in operation.adds]
+    rows = [None] * (len(restated) + len(restored)) + [add.rows for add in operation.adds]
     metadata, protocol = defined_by(operation, latest)
     tags = file_tags(protocol, metadata)
     if tags is not None:

@@ -163,9 +163,9 @@ class CommitRange:
         """Raise MixedRearrangement if some of the commits rearrange rows and others change them."""
         if self.is_mixed():
             raise MixedRearrangement(
-                "the session both rearranged this table (optimize, Z-order) and changed its rows, and in one "
-                "version its new rows could not be distinguished: "
-                "publish the changes first, and optimize in another session"
+                "the session both rearranged this table (optimize, Z-order, ids for the rows that it had) and changed "
+                "its rows, and in one version its new rows could not be distinguished: "
+                "publish the changes first, and do the other in another session"
             )
 
     def _kinds(self) -> set[bool]:

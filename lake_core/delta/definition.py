@@ -102,8 +102,9 @@ def check_partitioning(struct: StructType, partition_by: Sequence[str]) -> None:
                 f"partition column {name!r} is not in the schema, which has the columns {', '.join(struct.names)}"
             )
         kind = struct.field(name).type
-        if not isinstance(kind, PrimitiveType):
-            raise SchemaMismatch(f"partition column {name!r} is nested: only columns of a primitive type can partition")
+        if not isinstance(kind, PrimitiveType) or kind.name == "variant":
+            what = "nested" if not isinstance(kind, PrimitiveType) else "a variant"
+            raise SchemaMismatch(f"partition column {name!r} is {what}: only columns of a primitive type can partition")
     if len(set(partition_by)) < len(partition_by):
         raise SchemaMismatch(f"a column is named twice in partition_by: {list(partition_by)}")
     if struct.fields and len(partition_by) == len(struct.fields):

@@ -29,6 +29,7 @@ from lake_core.delta.row_conflict import VectorChanges, check_rows, holding, wit
 from lake_core.delta.row_tracking import DOMAIN as ROW_IDS_DOMAIN
 from lake_core.delta.scan import plan_scan
 from lake_core.delta.set_transaction import NEVER
+from lake_core.delta.stricter import stricter_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -272,6 +273,10 @@ def check_applicable(
         footprint = _footprint(read, ours, base, rearranges)
         check_conflicts(footprint, [run], base.metadata, base.protocol, now, holding(target))
         check_rows(footprint, VectorChanges.of(ours.removes, ours.adds), theirs, base, target.version)
+    if ours.metadata is not None and not is_new and len(run.adds):
+        stricter = stricter_part(base.metadata, ours.metadata)
+        if stricter is not None:
+            raise MetadataChanged(f"rows were added that may not fit {stricter}", version=target.version)
     return theirs
 
 

@@ -45,7 +45,7 @@ def clean_log(snapshot: Snapshot, now: int) -> list[str]:
     bases = [checkpoint for checkpoint in listing.checkpoints if newest is not None and checkpoint.version <= newest]
     if not bases:
         return []
-    protected = _protected(snapshot)
+    protected = protected_before(snapshot)
     if min(listing.commits) < protected and bases[-1].version < protected:
         return []
     expired = [meta.key for meta in snapshot.store.list(f"{LOG_FOLDER}/") if _last_version(meta) < bases[-1].version]
@@ -57,7 +57,7 @@ def clean_log(snapshot: Snapshot, now: int) -> list[str]:
     return expired + _clean_sidecars(snapshot, now)
 
 
-def _protected(snapshot: Snapshot) -> int:
+def protected_before(snapshot: Snapshot) -> int:
     """Return the version before which all log files must go at once."""
     if CHECKPOINT_PROTECTION not in supported_features(snapshot.protocol):
         return 0

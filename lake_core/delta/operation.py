@@ -38,6 +38,8 @@ class Operation:
     adds: Sequence[AddFile] = ()
     restored: pa.Table | None = None
     """File actions to add as they are, deletion vectors included (columns of `action_fields.ADD_FIELDS`)."""
+    restated: pa.Table | None = None
+    """File actions of the table's own, with the same rows, to add anew so that the rows get ids (the same columns)."""
     changes: Sequence[AddFile] = ()
     """Change data files, which readers of the change data feed read instead of the adds and removes."""
     removes: pa.Table | None = None

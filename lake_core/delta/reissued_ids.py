@@ -71,8 +71,8 @@ def reissued(
         data_root: The store that files are written to; None to write none.
         now: Milliseconds since the epoch.
     """
-    target = after if head is None else head
-    if not len(adds) or not gives_ids(target.protocol, target.metadata):
+    sides = [after] if head is None else [head, after]
+    if not len(adds) or not any(gives_ids(side.protocol, side.metadata) for side in sides):
         return adds
     version = 0 if head is None else head.version + 1
     if continues or head is None:
@@ -93,8 +93,10 @@ def reissued(
 
 def with_ids_of(files: pa.Table, head: Snapshot) -> pa.Table:
     """Return files that the head has, too, with the ids that their rows have there."""
-    if not len(files) or not gives_ids(head.protocol, head.metadata):
+    if not len(files):
         return files
+    if not gives_ids(head.protocol, head.metadata):
+        return _with_ids(files, pa.table({name: pa.nulls(len(files), pa.int64()) for name in _IDS}))
     return _with_ids(files, _ids_of(files, head.files([*_IDS, *head.identity])))
 
 

@@ -214,7 +214,7 @@ def widened(metadata: Metadata, column: str, kind: pa.DataType) -> Metadata:
         if child.type == new:
             return child
         old = child.type
-        if not (isinstance(old, PrimitiveType) and isinstance(new, PrimitiveType) and _is_wider(old, new)):
+        if not (isinstance(old, PrimitiveType) and isinstance(new, PrimitiveType) and is_wider(old, new)):
             raise SchemaMismatch(
                 f"column {column!r} is {_name(old)}, which cannot become {_name(new)}: whole numbers can become longer "
                 "ones, doubles (but for long) or decimals with as many digits before the point, floats doubles, "
@@ -226,7 +226,7 @@ def widened(metadata: Metadata, column: str, kind: pa.DataType) -> Metadata:
     return with_schema(metadata, _edited(metadata.schema, path, edit))
 
 
-def _is_wider(old: PrimitiveType, new: PrimitiveType) -> bool:
+def is_wider(old: PrimitiveType, new: PrimitiveType) -> bool:
     """Return whether readers of tables with widened types read values of one type as the other."""
     before, after = old.to_arrow(), new.to_arrow()
     if pa.types.is_integer(before):

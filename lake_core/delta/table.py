@@ -347,8 +347,7 @@ class DeltaTable(AlterableTable, MaintainedTable):
             FeatureInUse: The table uses the feature, or is in a lake. The message says what to do first.
             ConcurrentModification: Another writer changed the table meanwhile. Refresh it, and call it again.
         """
-        from lake_core.delta.features import PROTECTED_BEFORE
-        from lake_core.delta.operations.drop_feature import VECTORS, drop_feature, turned_off
+        from lake_core.delta.operations.drop_feature import VECTORS, drop_feature, protect_since, turned_off
 
         self._check_writable()
         metadata = turned_off(self._snapshot, feature)
@@ -357,8 +356,7 @@ class DeltaTable(AlterableTable, MaintainedTable):
             self.unset_properties(names)
             self.optimize(purge=True)
         self.operate(lambda snapshot, _: drop_feature(snapshot, feature, turned_off(snapshot, feature)), None)
-        if int(self.properties.get(PROTECTED_BEFORE, self.version)) < self.version:
-            self.set_properties({PROTECTED_BEFORE: str(self.version)})  # an append came between
+        self.operate(lambda snapshot, _: protect_since(snapshot, feature), None)
         self.checkpoint()
 
     def plan_append(self, data: pa.Schema, schema_mode: SchemaMode | None = None) -> Write:

@@ -59,17 +59,20 @@ def variant_get(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     return pa.concat_arrays([*parts, pa.nulls(1, call.type)]).take(pa.array(source))
 
 
-def _part(variant: dict[str, bytes], path: Path) -> Any:
+def _part(variant: dict[str, bytes | None], path: Path) -> Any:
+    metadata, value = variant["metadata"], variant["value"]
+    if metadata is None or value is None:
+        raise EvaluationFailed("a variant has no metadata or no value, though it is not null")
     try:
-        value = decoded(variant["metadata"], variant["value"])
+        part = decoded(metadata, value)
     except InvalidVariant as error:
         raise EvaluationFailed(f"a variant cannot be decoded ({error})") from None
     for step in path:
         if isinstance(step, int):
-            value = value[step] if isinstance(value, list) and step < len(value) else None
+            part = part[step] if isinstance(part, list) and step < len(part) else None
         else:
-            value = value.get(step) if isinstance(value, dict) else None
-    return value
+            part = part.get(step) if isinstance(part, dict) else None
+    return part
 
 
 def _typed(value: Any) -> tuple[pa.DataType, Any]:

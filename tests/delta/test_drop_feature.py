@@ -175,3 +175,13 @@ def test_a_restore_keeps_the_protection(store: MemoryStore) -> None:
     protected = table.properties["delta.requireCheckpointProtectionBeforeVersion"]
     table.restore(1)
     assert table.properties["delta.requireCheckpointProtectionBeforeVersion"] == protected
+
+
+def test_no_more_versions_are_protected_when_another_feature_is_dropped(store: MemoryStore) -> None:
+    table = DeltaTable.create(store, SCHEMA, properties={**VECTORS, "delta.enableChangeDataFeed": "true"})
+    table.append(rows(0, 3))
+    table.drop_feature("deletionVectors")
+    protected = table.properties["delta.requireCheckpointProtectionBeforeVersion"]
+    table.append(rows(3, 6))
+    table.drop_feature("changeDataFeed")
+    assert table.properties["delta.requireCheckpointProtectionBeforeVersion"] == protected

@@ -316,6 +316,29 @@ def test_properties_that_make_no_sense_are_refused(store: MemoryStore, propertie
         assert not DeltaTable.exists(other)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "delta.rowTracking.materializedRowIdColumnName",
+        "delta.inCommitTimestampEnablementVersion",
+        "delta.requireCheckpointProtectionBeforeVersion",
+    ],
+)
+def test_properties_that_the_table_sets_by_itself_are_neither_set_nor_unset(store: MemoryStore, name: str) -> None:
+    vectors = {"delta.enableDeletionVectors": "true", "delta.enableRowTracking": "true"}
+    table = DeltaTable.create(store, SCHEMA, properties=vectors)
+    table.append(rows(0, 3))
+    table.set_properties({"delta.enableInCommitTimestamps": "true"})
+    table.drop_feature("deletionVectors")
+    before = table.properties
+    assert name in before
+    with pytest.raises(InvalidProperty, match="set by the table itself"):
+        table.set_properties({name: "7"})
+    with pytest.raises(InvalidProperty, match="cannot be unset"):
+        table.unset_properties([name])
+    assert DeltaTable.open(store).properties == before
+
+
 def test_unknown_properties_are_kept_by_every_operation(store: MemoryStore) -> None:
     custom_properties = {"my.own": "1", "delta.someday": "é\n"}
     table = DeltaTable.create(store, SCHEMA, properties=custom_properties)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lake_core.delta import DeltaTable, variant
-from lake_core.delta.errors import CorruptDataFile, UnsupportedType
+from lake_core.delta.errors import CorruptDataFile, SchemaMismatch, UnsupportedType
 from lake_core.store import MemoryStore
 
 LEAF = st.one_of(
@@ -158,3 +158,13 @@ def test_half_a_variant_is_refused() -> None:
     half = pa.array([{"value": None, "metadata": b"\x01\x00\x00"}], variant.VARIANT)
     with pytest.raises(CorruptDataFile, match="no metadata or no value"):
         table.append(pa.table({"id": [1], "v": half}))
+
+
+def test_a_table_is_not_partitioned_by_variants() -> None:
+    with pytest.raises(SchemaMismatch, match="'v' is a variant"):
+        DeltaTable.create(MemoryStore(), SCHEMA, partition_by=["v"])
+    table = DeltaTable.create(MemoryStore(), SCHEMA)
+    table.append(pa.table({"id": [1], "v": variant.from_python([{"a": 1}])}, schema=SCHEMA))
+    with pytest.raises(SchemaMismatch, match="'v' is a variant"):
+        table.overwrite(table.to_arrow(), schema_mode="overwrite", partition_by=["v"])
+    assert table.to_arrow().num_rows == 1

@@ -113,6 +113,13 @@ def test_calls_that_are_refused(text: str, message: str) -> None:
         parse_expression(text, SCHEMA)
 
 
+@pytest.mark.parametrize(("value", "metadata"), [(None, None), (b"\x00", None), (None, b"\x01\x00\x00"), (b"", b"")])
+def test_a_variant_that_lacks_a_part_of_its_own_fails(value: bytes | None, metadata: bytes | None) -> None:
+    rows = pa.table({"id": [1], "v": [{"value": value, "metadata": metadata}]})
+    with pytest.raises(EvaluationFailed, match="variant"):
+        evaluate(parse_expression("variant_get(v, '$.a', 'int')", SCHEMA), rows)
+
+
 def test_rows_are_found_changed_and_deleted_by_parts() -> None:
     table = DeltaTable.create(MemoryStore(), SCHEMA)
     values = [{"a": {"n": n}} if n % 3 else None for n in range(9)]

@@ -18,7 +18,15 @@ from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping
 from lake_core.delta.conflict import Reads
 from lake_core.delta.definition import asked_protocol
 from lake_core.delta.errors import ConstraintNotFound, ConstraintViolation, InvalidProperty, SchemaMismatch
-from lake_core.delta.features import CLUSTERING, CONSTRAINT_PREFIX, compat_version, is_active, upgraded, upgraded_for
+from lake_core.delta.features import (
+    CLUSTERING,
+    CONSTRAINT_PREFIX,
+    PROTECTED_BEFORE,
+    compat_version,
+    is_active,
+    upgraded,
+    upgraded_for,
+)
 from lake_core.delta.operation import Operation
 from lake_core.delta.properties import check_properties
 from lake_core.delta.row_rules import GENERATION_EXPRESSION, INVARIANTS, check_rules, constraint, constraints
@@ -43,6 +51,13 @@ if TYPE_CHECKING:
     from lake_core.delta.action import Metadata
     from lake_core.delta.snapshot import Snapshot
 
+_OWN_PROPERTIES = {
+    OWN_PROPERTIES: "which ids its rows have",
+    "delta.inCommitTimestampEnablement": "which times its versions have",
+    PROTECTED_BEFORE: "which versions can be read",
+}
+"""How the names of the properties begin that the table sets by itself, with what hangs on them."""
+
 
 def set_properties(snapshot: Snapshot, properties: Mapping[str, str]) -> Operation | None:
     """Set table properties. One that enables a feature upgrades the protocol if it must.
@@ -60,10 +75,9 @@ def set_properties(snapshot: Snapshot, properties: Mapping[str, str]) -> Operati
             raise InvalidProperty(
                 f"{key} is set by the table itself: another value could change which columns the files are read as"
             )
-        if key.startswith(OWN_PROPERTIES):
-            raise InvalidProperty(
-                f"{key} is set by the table itself: another value could change which ids its rows have"
-            )
+        for start, kept in _OWN_PROPERTIES.items():
+            if key.startswith(start):
+                raise InvalidProperty(f"{key} is set by the table itself: another value could change {kept}")
     protocol, plain_properties = asked_protocol(snapshot.protocol, properties)
     metadata = snapshot.metadata
     configuration = {**metadata.configuration, **plain_properties}
@@ -96,6 +110,9 @@ def unset_properties(snapshot: Snapshot, names: Sequence[str]) -> Operation | No
                 f"{name} cannot be unset: "
                 f"{'drop_constraint does that' if 'constraints' in name else 'files depend on it'}"
             )
+        for start, kept in _OWN_PROPERTIES.items():
+            if name.startswith(start) and name in snapshot.metadata.configuration:
+                raise InvalidProperty(f"{name} cannot be unset: {kept} would change. drop_feature does that")
     configuration = {key: value for key, value in snapshot.metadata.configuration.items() if key not in names}
     if configuration == snapshot.metadata.configuration:
         return None

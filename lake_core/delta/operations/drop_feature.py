@@ -7,6 +7,7 @@ Protocol section: Checkpoint Protection.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from lake_core.delta.features import (
     used_features,
     without_feature,
 )
+from lake_core.delta.log_cleanup import protected_before
 from lake_core.delta.log_segment import list_log
 from lake_core.delta.operation import Operation
 from lake_core.delta.path import encode_path
@@ -81,7 +83,7 @@ def turned_off(snapshot: Snapshot, feature: str) -> Metadata:
 
 
 def _check_cleaned(snapshot: Snapshot) -> None:
-    before = int(snapshot.metadata.configuration.get(PROTECTED_BEFORE, "0"))
+    before = protected_before(snapshot)
     oldest = min(list_log(snapshot.store, end=snapshot.version).commits, default=before)
     if oldest < before:
         raise FeatureInUse(
@@ -117,6 +119,15 @@ def drop_feature(snapshot: Snapshot, feature: str, metadata: Metadata) -> Operat
         domains=domains,
     )
     return operation.defining(metadata, protocol)
+
+
+def protect_since(snapshot: Snapshot, feature: str) -> Operation | None:
+    """Plan to protect all earlier versions too, if others committed before the drop of a feature that these need."""
+    if feature not in _IN_THE_HISTORY or protected_before(snapshot) >= snapshot.version:
+        return None
+    since = {PROTECTED_BEFORE: str(snapshot.version)}
+    metadata = replace(snapshot.metadata, configuration={**snapshot.metadata.configuration, **since})
+    return Operation("SET TBLPROPERTIES", {"properties": json.dumps(since)}, snapshot).defining(metadata)
 
 
 def _vector_tombstones(snapshot: Snapshot) -> pa.Table | None:

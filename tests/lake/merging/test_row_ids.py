@@ -243,3 +243,52 @@ def test_a_merge_that_takes_the_other_side_keeps_the_ids_of_untouched_rows(layou
     assert now.keys() == before.keys() - {1}
     untouched = now.keys() - {2}
     assert {key: now[key][0] for key in untouched} == {key: before[key][0] for key in untouched}
+
+
+def _untracked(**properties: str) -> Lake:
+    lake = Lake.create(MemoryStore())
+    with lake.session() as session:
+        session.create_delta("t", SCHEMA, properties=properties).append(rows(range(4)))
+    with lake.session() as session:
+        session.delta("t").append(rows(range(4, 8)))
+    return lake
+
+
+def _track(lake: Lake, branch: str = "main") -> None:
+    with lake.session(branch) as session:
+        session.delta("t").set_properties({"delta.enableRowTracking": "true"})
+
+
+def test_rows_that_were_there_get_ids_when_these_are_enabled() -> None:
+    lake = _untracked(**{"delta.enableChangeDataFeed": "true"})
+    _track(lake)
+    before = tracked(lake)
+    assert set(before) == set(range(8))
+    assert lake.delta("t").changes(2).read_all().num_rows == 0
+    change(lake, "append")
+    after = tracked(lake)
+    assert {key: after[key] for key in before} == before
+
+
+def test_ids_are_enabled_on_a_branch_that_goes_on() -> None:
+    lake = _untracked(**{"delta.enableDeletionVectors": "true"})
+    lake.create_branch("dev")
+    _track(lake, "dev")
+    change(lake, "append", "dev")
+    change(lake, "delete 5", "dev")
+    change(lake, "update 1", "dev")
+    lake.merge("dev")
+    assert set(tracked(lake)) == {0, 1, 2, 3, 4, 6, 7, 20, 21}
+    before = tracked(lake)
+    change(lake, "append others")
+    after = tracked(lake)
+    assert {key: after[key] for key in before} == before
+
+
+def test_ids_are_enabled_again_after_that_was_reverted() -> None:
+    lake = _untracked()
+    _track(lake)
+    lake.revert("main")
+    change(lake, "append")
+    _track(lake)
+    assert set(tracked(lake)) == {*range(8), 20, 21}
