@@ -57,7 +57,7 @@ def row_ids(table: DeltaTable) -> Counter[int]:
     return Counter(table.to_arrow(columns=["_metadata.row_id"])["_metadata.row_id"].to_pylist())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.one_of(STEP, OWN_STEP), min_size=1, max_size=9))
 def test_any_life_leaves_what_it_leaves_in_a_plain_table(steps: list[tuple[str, Any]]) -> None:
     plain = DeltaTable.create(MemoryStore(), SCHEMA)

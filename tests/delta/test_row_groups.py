@@ -79,7 +79,7 @@ def columns_of(draw: st.DrawFn) -> pa.Table:
     )
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(columns_of(), predicates(), st.integers(1, 4), st.sets(st.integers(0, 11), max_size=4), st.booleans())
 def test_every_matching_row_is_found(
     tmp_path_factory: pytest.TempPathFactory,

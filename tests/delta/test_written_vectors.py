@@ -109,7 +109,7 @@ def net(feed: Counter[str]) -> Counter[str]:
     return Counter({row: count for row, count in total.items() if count})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.booleans(), st.lists(STEP, min_size=1, max_size=8))
 def test_any_life_leaves_what_it_leaves_without_vectors(partitioned: bool, steps: list[tuple[str, Any]]) -> None:
     by = ["p"] if partitioned else []

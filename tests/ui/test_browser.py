@@ -165,7 +165,7 @@ def test_the_keyboard_reaches_the_content_first(page: Page, site: str) -> None:
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
     page.keyboard.press("Enter")
-    assert page.url.endswith("#main")
+    expect(page).to_have_url(re.compile("#main$"))
 
 
 def test_a_session_is_published_after_its_page_has_said_what_will_happen(
