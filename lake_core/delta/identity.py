@@ -171,10 +171,10 @@ class IdentityValues:
             mapping: The names of columns in the statistics of files.
         """
         folded = {name.lower() for name in supplied}
-        statistics = [json.loads(file.stats or "{}") for file in files if file.rows]
-        for name, column in self._columns.items():
-            if name.lower() in folded or not statistics:
-                continue
+        lacking = {name: column for name, column in self._columns.items() if name.lower() not in folded}
+        # Statistics are long, and most tables have no such column.
+        statistics = [json.loads(file.stats or "{}") for file in files if file.rows] if lacking else []
+        for name, column in lacking.items() if statistics else ():
             (key,) = mapping.physical_path((name,))
             bounds = [each.get("maxValues" if column.step > 0 else "minValues", {}).get(key) for each in statistics]
             if all(type(bound) is int for bound in bounds):
