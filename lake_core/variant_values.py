@@ -14,7 +14,7 @@ import struct
 import uuid
 from decimal import Decimal
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -156,21 +156,56 @@ def _value(names: Sequence[str], data: bytes, at: int) -> Any:
 
 def places_of(data: bytes, at: int) -> list[tuple[int, int]]:
     """Return the id of each field of an object, or 0 for the elements of an array, and where its value begins."""
-    is_object, header = data[at] & 3 == OBJECT, data[at] >> 2
-    is_large = header >> (4 if is_object else 2) & 1
-    offset_width, id_width = (header & 3) + 1, (header >> 2 & 3) + 1 if is_object else 0
-    count_width = 4 if is_large else 1
-    count = _unsigned(data, at + 1, count_width)
-    ids = at + 1 + count_width
-    offsets = ids + count * id_width
-    values = offsets + (count + 1) * offset_width
+    layout = _Layout.of(data, at)
     return [
         (
-            _unsigned(data, ids + number * id_width, id_width) if is_object else 0,
-            values + _unsigned(data, offsets + number * offset_width, offset_width),
+            _unsigned(data, layout.ids + number * layout.id_width, layout.id_width) if layout.id_width else 0,
+            layout.values + layout.offset(data, number),
         )
-        for number in range(count)
+        for number in range(layout.elements)
     ]
+
+
+class _Layout(NamedTuple):
+    """Where the parts of an object or array are."""
+
+    elements: int
+    ids: int
+    id_width: int
+    """Bytes; 0 for an array."""
+    offsets: int
+    offset_width: int
+    values: int
+
+    @classmethod
+    def of(cls, data: bytes, at: int) -> _Layout:
+        is_object, header = data[at] & 3 == OBJECT, data[at] >> 2
+        is_large = header >> (4 if is_object else 2) & 1
+        offset_width, id_width = (header & 3) + 1, (header >> 2 & 3) + 1 if is_object else 0
+        count_width = 4 if is_large else 1
+        count = _unsigned(data, at + 1, count_width)
+        ids = at + 1 + count_width
+        offsets = ids + count * id_width
+        return cls(count, ids, id_width, offsets, offset_width, offsets + (count + 1) * offset_width)
+
+    def offset(self, data: bytes, number: int) -> int:
+        """Return where a value begins among the values; for `elements`, where they end."""
+        return _unsigned(data, self.offsets + number * self.offset_width, self.offset_width)
+
+
+def split(data: bytes) -> tuple[bytes, bytes]:
+    """Return the metadata and the value of an object that are stored one after the other, in either order.
+
+    They begin with different bits. Raises IndexError if the first part is cut off.
+    """
+    if data[0] & 3 == OBJECT:
+        layout = _Layout.of(data, 0)
+        length = layout.values + layout.offset(data, layout.elements)
+        return data[length:], data[:length]
+    width = (data[0] >> 6) + 1
+    length = 1 + width * (2 + _unsigned(data, 1, width))
+    length += _unsigned(data, length - width, width)
+    return data[:length], data[length:]
 
 
 def _slice(data: bytes, at: int, size: int) -> bytes:

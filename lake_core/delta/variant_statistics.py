@@ -19,7 +19,7 @@ from lake_core.arrow_scalar import scalar
 from lake_core.delta.deletion_vector import from_z85
 from lake_core.expression import And, Call, Column, Comparison, In, Like, Literal, Not, Or
 from lake_core.expression.variants import VARIANT_FUNCTIONS, parse_path
-from lake_core.variant_values import OBJECT, InvalidVariant, decoded
+from lake_core.variant_values import InvalidVariant, decoded, split
 
 if TYPE_CHECKING:
     from lake_core.expression import Expression, Predicate
@@ -96,32 +96,10 @@ def _bound(text: str, part: str, kind: pa.DataType) -> Any:
 @functools.lru_cache(maxsize=10_000)
 def _parts(text: str) -> Any:
     try:
-        return decoded(*_split(from_z85(text)))
+        # The protocol says that the metadata comes first, and has an example in which the value does.
+        return decoded(*split(from_z85(text)))
     except (ValueError, IndexError, OverflowError, InvalidVariant):
         return None  # such bounds say nothing
-
-
-def _split(data: bytes) -> tuple[bytes, bytes]:
-    """Return the metadata and the value of bounds. Raises ValueError, IndexError.
-
-    The protocol says that the metadata comes first, and has an example in which the value does. They begin with
-    different bits.
-    """
-    if data[0] & 3 != OBJECT:
-        width = (data[0] >> 6) + 1
-        length = 1 + width * (2 + _unsigned(data, 1, width))
-        length += _unsigned(data, length - width, width)
-        return data[:length], data[length:]
-    header = data[0] >> 2
-    offset_width, id_width, count_width = (header & 3) + 1, (header >> 2 & 3) + 1, 4 if header >> 4 & 1 else 1
-    count = _unsigned(data, 1, count_width)
-    length = 1 + count_width + count * id_width + (count + 1) * offset_width
-    length += _unsigned(data, length - offset_width, offset_width)
-    return data[length:], data[:length]
-
-
-def _unsigned(data: bytes, at: int, width: int) -> int:
-    return int.from_bytes(data[at : at + width], "little")
 
 
 def _is_of(value: Any, kind: pa.DataType) -> bool:
