@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from lake_core.catalog.definition import is_of_record
 from lake_core.catalog.errors import UnsupportedColumn
-from lake_core.delta.schema import ArrayType, MapType, PrimitiveType, StructType
+from lake_core.catalog.type_text import TypeTexts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,32 +51,24 @@ _HIVE_OF: Final[Mapping[str, str]] = {
     # As in data files: Hive has no such type.
     "variant": "struct<metadata:binary,value:binary>",
 }
-_DECIMAL: Final = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)", re.ASCII)
 _FIELD: Final = re.compile(r"[^<>:,`\"'()\s\x00-\x1f\x7f]+")
 """Names of fields that the text of a Hive type can hold."""
 
 
+def _field_name(column: str, name: str) -> str:
+    if not _FIELD.fullmatch(name):
+        raise UnsupportedColumn(
+            f"the column {column!r} has the field {name!r}, which a Hive type cannot name: rename the field"
+        )
+    return name
+
+
+_TYPES: Final = TypeTexts("Hive", _HIVE_OF, _field_name)
+
+
 def hive_type(kind: DataType, column: str) -> str:
     """Return the text of a Hive type. Raises UnsupportedColumn, which names the column."""
-    match kind:
-        case PrimitiveType(name=name) if name in _HIVE_OF:
-            return _HIVE_OF[name]
-        case PrimitiveType(name=name) if match := _DECIMAL.fullmatch(name):
-            return f"decimal({int(match[1])},{int(match[2])})"
-        case PrimitiveType(name=name):
-            raise UnsupportedColumn(f"the column {column!r} has the type {name!r}, which Hive has no form for")
-        case ArrayType(element=element):
-            return f"array<{hive_type(element, column)}>"
-        case MapType(key=key, value=value):
-            return f"map<{hive_type(key, column)},{hive_type(value, column)}>"
-        case StructType(fields=fields):
-            for child in fields:
-                if not _FIELD.fullmatch(child.name):
-                    raise UnsupportedColumn(
-                        f"the column {column!r} has the field {child.name!r}, which a Hive type cannot name: "
-                        "rename the field"
-                    )
-            return f"struct<{','.join(f'{child.name}:{hive_type(child.type, column)}' for child in fields)}>"
+    return _TYPES.text(kind, column)
 
 
 def hive_columns(table: TableDefinition) -> list[tuple[str, str, str | None]]:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lake_core.graveler import Commit
     from lake_core.lake import Lake
     from lake_core.lake.refs.refs_state import RefsState
+    from lake_core.lake.state.state_store import StateStore
 
 TABULAR: Final = "delta"
 """The format of datasets that catalogs know as tables."""
@@ -273,9 +274,10 @@ class _Sync:
         registered = self._catalog.tables(self._schema)
         refs = self._lake.repository.refs()  # after the catalog: the commits that it records are published
         head = refs.commit(refs.branch(self._branch))
-        tables, left_out = self._tables(head)
+        state = self._lake.repository.commit_state(head, self._branch)
+        tables, left_out = self._tables(state)
         plan = plan_sync(tables, registered or {}, self._source, _Positions(refs, head).position)
-        steps, refused = self._steps(plan, head)
+        steps, refused = self._steps(plan, state, head.id)
         synced = Synced(
             self._branch,
             self._schema,
@@ -289,9 +291,8 @@ class _Sync:
         )
         return synced, steps, registered is not None
 
-    def _tables(self, head: Commit) -> tuple[list[LakeTable], dict[str, str]]:
+    def _tables(self, state: StateStore) -> tuple[list[LakeTable], dict[str, str]]:
         """Return the tables of a commit, and the formats of its other datasets."""
-        state = self._lake.repository.commit_state(head, self._branch)
         datasets = state.datasets()
         records = [record for record in datasets.values() if record.format == TABULAR]
         views = [state.dataset(record.path) for record in records]
@@ -303,10 +304,10 @@ class _Sync:
         ]
         return tables, {path: record.format for path, record in datasets.items() if record.format != TABULAR}
 
-    def _steps(self, plan: Plan, head: Commit) -> tuple[list[_Step], list[Refusal]]:
+    def _steps(self, plan: Plan, state: StateStore, head: str) -> tuple[list[_Step], list[Refusal]]:
         """Read the definitions of the tables to write. Return the steps, and the tables that cannot be written."""
         written = [change for change in plan.changes if isinstance(change, CreateTable | UpdateTable)]
-        calls = (partial(self._definition, change, head) for change in written)
+        calls = (partial(self._definition, change, state, head) for change in written)
         definitions = self._lake.repository.root.gather(*calls) if written else ()
         steps: list[_Step] = []
         refused: list[Refusal] = []
@@ -330,11 +331,11 @@ class _Sync:
                 steps.append(_Step(drop, SyncedTable("drop", drop.name, path)))
         return steps, refused
 
-    def _definition(self, change: CreateTable | UpdateTable, head: Commit) -> TableDefinition | Refusal:
+    def _definition(self, change: CreateTable | UpdateTable, state: StateStore, head: str) -> TableDefinition | Refusal:
         """Read the definition of a table. Return a refusal for a table that this package cannot read."""
         table = change.table
         try:
-            metadata = self._lake.repository.commit_state(head, self._branch).delta(table.path).metadata
+            metadata = state.delta(table.path).metadata
         except DeltaError as error:
             return Refusal(table.path, f"{table.path} cannot be read: {error}")
         schema, description = catalog_schema(metadata), metadata.description or None
@@ -343,7 +344,7 @@ class _Sync:
             branch=self._branch,
             path=table.path,
             dataset=table.dataset,
-            commit=head.id,
+            commit=head,
             version=table.version,
             fingerprint=fingerprint(table.location, schema, metadata.partition_columns, description),
         )

@@ -11,7 +11,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from lake_core.catalog.catalog import Catalog, TableChanged
 from lake_core.catalog.definition import Origin, RegisteredTable, is_of_record
-from lake_core.catalog.errors import CatalogRefused, CatalogUnavailable, InvalidCatalogOption, UnsupportedColumn
+from lake_core.catalog.errors import CatalogRefused, CatalogUnavailable, InvalidCatalogOption
+from lake_core.catalog.type_text import TypeTexts, decimal_digits
 from lake_core.delta.schema import ArrayType, MapType, PrimitiveType, StructField, StructType, schema_to_json
 from lake_core.json_http import HttpFailure, HttpRefusal, JsonServer, NoJson
 
@@ -43,7 +44,6 @@ _UNITY_OF: Final[Mapping[str, tuple[str, str]]] = {
     "variant": ("VARIANT", "variant"),
 }
 """Unity Catalog's name of each primitive type, and Spark's text of it."""
-_DECIMAL: Final = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)", re.ASCII)
 _PLAIN: Final = re.compile(r"\w+", re.ASCII)
 
 
@@ -208,8 +208,8 @@ def _columns(table: TableDefinition) -> list[dict[str, object]]:
             "position": position,
             "nullable": child.nullable,
         }
-        if isinstance(child.type, PrimitiveType) and (match := _DECIMAL.fullmatch(child.type.name)):
-            column |= {"type_precision": int(match[1]), "type_scale": int(match[2])}
+        if digits := decimal_digits(child.type):
+            column |= {"type_precision": digits[0], "type_scale": digits[1]}
         if isinstance(comment := child.metadata.get("comment"), str) and comment:
             column["comment"] = comment
         if child.name in partitions:
@@ -235,22 +235,13 @@ def _type_name(kind: DataType) -> str:
             return "STRUCT"
 
 
+def _quoted(_column: str, name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+
+
+_TYPES: Final = TypeTexts("Unity Catalog", {name: text for name, (_, text) in _UNITY_OF.items()}, _quoted)
+
+
 def type_text(kind: DataType, column: str) -> str:
     """Return the text of a type in Spark's DDL. Raises UnsupportedColumn, which names the column."""
-    match kind:
-        case PrimitiveType(name=name) if name in _UNITY_OF:
-            return _UNITY_OF[name][1]
-        case PrimitiveType(name=name) if match := _DECIMAL.fullmatch(name):
-            return f"decimal({int(match[1])},{int(match[2])})"
-        case PrimitiveType(name=name):
-            raise UnsupportedColumn(f"the column {column!r} has the type {name!r}, which Unity Catalog has no form for")
-        case ArrayType(element=element):
-            return f"array<{type_text(element, column)}>"
-        case MapType(key=key, value=value):
-            return f"map<{type_text(key, column)},{type_text(value, column)}>"
-        case StructType(fields=fields):
-            return f"struct<{','.join(f'{_quoted(each.name)}:{type_text(each.type, column)}' for each in fields)}>"
-
-
-def _quoted(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+    return _TYPES.text(kind, column)
