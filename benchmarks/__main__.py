@@ -161,6 +161,8 @@ def main() -> None:
             ("keys", lambda folder, rounds, rows: row_operations.keys(folder, rounds, rows // 50)),
             ("delete", row_operations.delete),
             ("vectors", row_operations.vectors),
+            ("arrays", lambda folder, rounds, _: arrays.measure(folder, rounds)),
+            ("arrays-2", lambda folder, rounds, _: arrays.measure(folder, rounds, version=2)),
         ):
             if name in chosen:
                 measured(folder, options.rounds, options.rows)
@@ -168,8 +170,6 @@ def main() -> None:
             graveler.measure(options.keys, 10 * options.keys)
         if "lake" in chosen:
             lake.measure(options.commits, options.keys)
-        for version in sorted({{"arrays": 1, "arrays-2": 2}[name] for name in chosen & {"arrays", "arrays-2"}}):
-            arrays.measure(folder, options.rounds, version)
         if "pools" in chosen:
             pools.measure(folder, options.rounds, options.records)
         if "clouds" in chosen:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from lake_core.icechunk.change_set import is_inside
 from lake_core.icechunk.errors import InvalidChunkIndex
 from lake_core.icechunk.manifest import is_in, sorted_references
 
@@ -68,7 +69,7 @@ def reindexed(
     indexes = [tuple(index) for index in references.index.T.tolist()]
     targets = [forward(list(index)) for index in indexes]
     chosen = [tuple(target) for target in targets if target is not None]
-    outside = next((target for target in chosen if not _is_inside(target, grid)), None)
+    outside = next((target for target in chosen if min(target, default=0) < 0 or not is_inside(target, grid)), None)
     if outside is not None:
         raise InvalidChunkIndex(f"the chunk {outside} lies outside of the array, which has {grid} chunks")
     moves = np.array([target is not None for target in targets], bool)
@@ -79,7 +80,3 @@ def reindexed(
         sources = [backward(list(index)) for index in indexes]
         vacated = np.array([source is None or tuple(source) not in occupied for source in sources], bool)
     return sorted_references(moved), references.index.T[vacated & ~is_in(references.index, moved.index)]
-
-
-def _is_inside(index: tuple[int, ...], grid: tuple[int, ...]) -> bool:
-    return len(index) == len(grid) and all(0 <= place < end for place, end in zip(index, grid, strict=True))

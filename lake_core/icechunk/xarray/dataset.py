@@ -91,11 +91,15 @@ def _write(
         if name in virtual or name not in dataset.variables:
             what = "whose chunks stay as they are in their files" if name in virtual else "which is no variable"
             raise MismatchedVariable(f"encoding names {name!r}, {what} of the dataset")
-    if chosen == "w-" and _has_nodes(session, path):
+    exists = _has_nodes(session, path)
+    if chosen == "w-" and exists:
         raise MismatchedVariable(f"there is something at /{path} already: use mode 'w' to replace it, or 'a'")
-    if chosen in ("a", "r+") and _has_nodes(session, path):
+    if chosen == "r+" and not exists:
+        raise MismatchedVariable(f"there are no arrays at /{path}, which mode 'r+' writes to")
+    is_new = chosen in ("w", "w-") or not exists
+    if not is_new:
         _check_stored(session, path, dataset, append_dim, may_create=chosen == "a" and append_dim is None)
-    _write_values(dataset.drop_vars(virtual), session, path, chosen, append_dim, region, encodings)
+    _write_values(dataset.drop_vars(virtual), session, path, append_dim, region, encodings, is_new=is_new)
     write_virtual(
         virtual,
         session,
@@ -111,18 +115,16 @@ def _write_values(
     dataset: xr.Dataset,
     session: Session,
     path: str,
-    chosen: Mode,
     append_dim: Hashable | None,
     region: Mapping[Hashable, slice] | None,
     encodings: Mapping[Hashable, Mapping[str, Any]],
+    *,
+    is_new: bool,
 ) -> None:
     store = session.store
-    exists = _has_nodes(session, path)
     full = {name: source_encoding(item, encodings.get(name, {})) for name, item in dataset.variables.items()}
     rounded = {name for name, settings in encodings.items() if "dtype" in settings}
-    if chosen in ("w", "w-") or not exists:
-        if chosen == "r+":
-            raise MismatchedVariable(f"there are no arrays at /{path}, which mode 'r+' writes to")
+    if is_new:
         growing = () if append_dim is None else (append_dim,)
         create_arrays(store, dataset, full, group=path, growing=growing)
         stored = StoredDataset(store, group=path, rounded=rounded)

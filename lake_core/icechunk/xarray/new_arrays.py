@@ -17,7 +17,7 @@ from zarr.abc.codec import Codec
 from lake_core.icechunk.errors import UnstorableValues
 from lake_core.icechunk.xarray.equality import is_missing
 from lake_core.icechunk.xarray.stored_variable import decoded_source, shown, without_warnings
-from lake_core.icechunk.xarray.virtual_variables import is_virtual
+from lake_core.icechunk.xarray.virtual_variables import DECODING, is_virtual
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _TEXT: np.dtype[Any] = create_vlen_dtype(str)
 _OF_ZARR = ("chunks", "shards", "compressors", "filters", "serializer", "fill_value")
-_OF_CF = ("dtype", "units", "calendar", "_FillValue", "missing_value", "scale_factor", "add_offset")
+_OF_CF = ("dtype", *DECODING)
 _KINDS = {"integer": "iu", "floating": "f", "boolean": "b", "complex": "c", "bytes": "S"}
 """The kinds of numpy's types, by the kind of Python objects as pandas names it."""
 _UNITS = "microseconds since 1970-01-01"

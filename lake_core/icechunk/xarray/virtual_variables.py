@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lake_core.icechunk.session import Session
 
-_OF_CF = ("units", "calendar", "_FillValue", "missing_value", "scale_factor", "add_offset")
+DECODING = ("units", "calendar", "_FillValue", "missing_value", "scale_factor", "add_offset")
 """The attributes by which xarray decodes the numbers of an array."""
 _OF_CHUNKS = ("data_type", "chunk_grid", "codecs", "fill_value", "dimension_names")
 """The fields of `zarr.json` by which chunks become numbers, and these an array."""
@@ -104,7 +104,7 @@ def _document(variable: xr.Variable) -> dict[str, Any]:
     data: Any = variable._data
     metadata = data.metadata
     document: dict[str, Any] = json.loads(metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes())
-    of_values = {key: variable.encoding[key] for key in _OF_CF if variable.encoding.get(key) is not None}
+    of_values = {key: variable.encoding[key] for key in DECODING if variable.encoding.get(key) is not None}
     attributes = {key: encode_zarr_attr_value(value) for key, value in {**of_values, **variable.attrs}.items()}
     return {**document, "attributes": attributes, "dimension_names": list(variable.dims)}
 
@@ -112,7 +112,7 @@ def _document(variable: xr.Variable) -> dict[str, Any]:
 def _check_same(name: Hashable, new: dict[str, Any], stored: dict[str, Any]) -> None:
     """Raise MismatchedVariable if the chunks of an array are read in another way than those that it has."""
     different = [field for field in _OF_CHUNKS if new.get(field) != stored.get(field)]
-    different += [key for key in _OF_CF if new["attributes"].get(key) != stored.get("attributes", {}).get(key)]
+    different += [key for key in DECODING if new["attributes"].get(key) != stored.get("attributes", {}).get(key)]
     if different:
         raise MismatchedVariable(
             f"the chunks of {name!r} have another {' and '.join(different)} in these files than in the stored array, "
