@@ -274,7 +274,7 @@ def check_applicable(
         check_conflicts(footprint, [run], base.metadata, base.protocol, now, holding(target))
         check_rows(footprint, VectorChanges.of(ours.removes, ours.adds), theirs, base, target.version)
     if ours.metadata is not None and not is_new and len(run.adds):
-        stricter = stricter_part(base.metadata, ours.metadata)
+        stricter = stricter_part(base.metadata, ours.metadata, run.adds)
         if stricter is not None:
             raise MetadataChanged(f"rows were added that may not fit {stricter}", version=target.version)
     return theirs

@@ -89,6 +89,43 @@ def test_a_change_comes_to_a_branch_whose_rows_were_written_before(operation: Ca
     assert lake.delta("t").to_arrow(columns=["id"])["id"].to_pylist() == [1, 2]
 
 
+def with_struct(table: DeltaTable) -> None:
+    table.add_columns(pa.schema([("s", pa.struct([("x", pa.int64())]))]))
+
+
+@pytest.mark.parametrize(
+    ("operation", "row", "what"),
+    [
+        (with_struct, {**ROW, "s": {"x": 7}}, "column 's'"),
+        (with_struct, {**ROW, "s": {"x": None}}, "column 's'"),
+        (nullable, {"id": None, "n": 2}, "NOT NULL of column 'id'"),
+    ],
+)
+def test_a_part_that_some_row_breaks_is_not_reverted(
+    operation: Callable[[DeltaTable], None], row: dict[str, object], what: str
+) -> None:
+    lake = created({})
+    change(lake, operation)
+    append(lake, ROW)
+    append(lake, row)
+    with pytest.raises(Conflict, match=what):
+        lake.revert("main~2")
+
+
+@pytest.mark.parametrize("operation", [with_column, nullable])
+@pytest.mark.parametrize("properties", [{}, MAPPED])
+def test_a_change_that_no_later_row_needs_is_reverted(
+    operation: Callable[[DeltaTable], None], properties: dict[str, str]
+) -> None:
+    lake = created(properties)
+    before = lake.delta("t").schema
+    change(lake, operation)
+    append(lake, ROW)
+    lake.revert("main~1")
+    assert lake.delta("t").schema == before
+    assert lake.delta("t").to_arrow().to_pylist() == [{"id": 1, "n": 1}, ROW]
+
+
 def test_a_column_is_dropped_beside_an_append() -> None:
     lake = created(MAPPED)
     change(lake, with_column)
