@@ -38,6 +38,7 @@ from lake_core.delta.difference import (
     check_numbers,
     difference,
     merged_protocol,
+    named_as_on,
     protocol_properties,
     with_merged_properties,
     with_properties_of,
@@ -336,6 +337,8 @@ def apply_changed(
     moved = before.version != head.version or log_etag(before.store, before.version) != log_etag(
         head.store, head.version
     )
+    if gives_ids(head.protocol, head.metadata) and (moved or not commits.continues):
+        ours = named_as_on(head, ours)
     if moved:
         ours, checked = with_merged_properties(ours, before, head), [] if context.by_writes else reads
         unsettled = [marker for marker in ours.markers if marker.app_id not in writes.settled]

@@ -61,7 +61,7 @@ def encode_operation(operation: Operation, latest: Snapshot | None, now: int) ->
     metadata, protocol = defined_by(operation, latest)
     tags = file_tags(protocol, metadata)
     if tags is not None:
-        adds = [{**add, "tags": add.get("tags") or tags} for add in adds]
+        adds = [{**add, "tags": {**tags, **(add.get("tags") or {})}} for add in adds]
     actions += [("domainMetadata", domain.to_json()) for domain in _give_ids(operation, latest, adds, rows)]
     actions += [("add", add) for add in adds]
     actions += [("cdc", file.to_change_json()) for file in operation.changes]

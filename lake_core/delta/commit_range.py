@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from lake_core.delta.commit_file import parse_run, read_commit_info
 from lake_core.delta.conflict import Reads
+from lake_core.delta.copied_file import ORIGIN_TAG, Copies
 from lake_core.delta.errors import MixedRearrangement
 from lake_core.delta.log_segment import commit_key, list_log
 from lake_core.delta.read_set import read_set_of
@@ -82,6 +83,11 @@ class CommitRange:
         if not self.bodies:
             return pa.nulls(0, pa.string())
         return parse_run(self.bodies, (), None).adds["path"].combine_chunks()
+
+    def copies(self) -> Copies:
+        """Return the files that they added as copies of others."""
+        bodies = [(version, body) for version, body in self.bodies if ORIGIN_TAG.encode() in body]
+        return Copies.among(*([parse_run(bodies, (), None).adds] if bodies else []))
 
     def recorded_as_absorbed(self) -> list[str]:
         """Return the paths that the commits name as absorbed."""

@@ -19,6 +19,7 @@ from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransa
 from lake_core.delta.action_fields import ADD_FIELDS, REMOVE_FIELDS, with_fields
 from lake_core.delta.commit_file import CommitRun
 from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts
+from lake_core.delta.copied_file import Copies
 from lake_core.delta.errors import MetadataChanged
 from lake_core.delta.features import supported_features, upgraded
 from lake_core.delta.file_key import file_key, identity
@@ -27,6 +28,7 @@ from lake_core.delta.numpy_arrays import empty_table, integers, mask, texts
 from lake_core.delta.replay import live_files, named_keys, transactions
 from lake_core.delta.row_conflict import VectorChanges, check_rows, holding, without_changes
 from lake_core.delta.row_tracking import DOMAIN as ROW_IDS_DOMAIN
+from lake_core.delta.row_tracking import gives_ids
 from lake_core.delta.scan import plan_scan
 from lake_core.delta.set_transaction import NEVER
 from lake_core.delta.stricter import stricter_part
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from lake_core.expression import Predicate
 
 _ADD = [name for name, _ in ADD_FIELDS]
+_NAMES = ["path", "size", "tags"]
 _PROTOCOL = "delta."
 """How the names of the protocol's properties begin."""
 
@@ -117,6 +120,32 @@ def difference(before: Snapshot, after: Snapshot) -> SnapshotDifference:
         None if before.protocol == after.protocol else after.protocol,
         [*(domain for name, domain in now.items() if then.get(name) != domain), *gone],
     )
+
+
+def named_as_on(head: Snapshot, difference: SnapshotDifference) -> SnapshotDifference:
+    """Return a difference by the files that the head has, where one that differs is a copy of these or their origin."""
+    there = head.files(_NAMES)
+    copies = Copies.among(there, difference.adds, difference.removes)
+    if not len(copies.files):
+        return difference
+    known = copies.origins(there["path"])
+    adds, removes = (_renamed(files, copies, there, known) for files in (difference.adds, difference.removes))
+    old, new = file_key(removes), file_key(adds)
+    return replace(
+        difference,
+        adds=adds.filter(pc.invert(pc.is_in(new, value_set=old))),
+        removes=removes.filter(pc.invert(pc.is_in(old, value_set=new))),
+    )
+
+
+def _renamed(files: pa.Table, copies: Copies, there: pa.Table, known: pa.ChunkedArray) -> pa.Table:
+    names = there.take(pc.index_in(copies.origins(files["path"]), value_set=known))
+    found = names["path"].is_valid()
+    columns = {
+        name: pc.if_else(found, names[name], files[name]) if name in _NAMES else files[name]
+        for name in files.column_names
+    }
+    return pa.table(columns, files.schema)
 
 
 def file_changes(before: Snapshot | None, after: Snapshot | None) -> tuple[pa.Table, pa.Table]:
@@ -257,6 +286,8 @@ def check_applicable(
     Raises a ConcurrentModification if it cannot.
     """
     changes = difference(base, target)
+    if gives_ids(target.protocol, target.metadata):
+        changes = named_as_on(target, changes)
     theirs = VectorChanges.of(changes.removes, changes.adds)
     if not changes:
         return theirs

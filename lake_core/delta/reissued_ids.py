@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from lake_core.arrow_scalar import scalar
 from lake_core.delta.action_fields import ADD_FIELDS
-from lake_core.delta.commit_range import shared_version
+from lake_core.delta.commit_range import CommitRange, shared_version
+from lake_core.delta.copied_file import Copies, tag_of
 from lake_core.delta.data_file import DataFileWriter
 from lake_core.delta.errors import VersionNotFound
 from lake_core.delta.features import holds_partitions
@@ -34,15 +35,17 @@ from lake_core.delta.row_tracking import (
 )
 from lake_core.delta.scan import Scan, open_data_files, with_tracked_rows
 from lake_core.delta.snapshot import load_snapshot
+from lake_core.errors import ObjectMissing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from lake_core.delta.data_file import AddFile
     from lake_core.delta.data_file_reader import DataFiles
     from lake_core.delta.snapshot import Snapshot
     from lake_core.store import ObjectStore
 
+_FILE = ["path", "size"]
 _IDS = ["baseRowId", "defaultRowCommitVersion"]
 _UNKNOWN = -1
 """An id or a version that a row gets from the commit."""
@@ -86,7 +89,7 @@ def reissued(
         return pa.concat_tables([adds.filter(pc.invert(fresh)), _added_in(new, version, keep_ids=True)])
     earlier = _ids_of(adds, head.tombstones())
     returns = earlier["baseRowId"].is_valid()
-    old = _with_ids(adds.filter(returns), earlier.filter(returns))
+    old = _with(adds.filter(returns), earlier.filter(returns), _IDS)
     new = _written_again(adds.filter(pc.invert(returns)), after, _Copied(removes, after, head), data_root, now)
     return pa.concat_tables([old, _added_in(new, version, keep_ids=False)])
 
@@ -96,8 +99,8 @@ def with_ids_of(files: pa.Table, head: Snapshot) -> pa.Table:
     if not len(files):
         return files
     if not gives_ids(head.protocol, head.metadata):
-        return _with_ids(files, pa.table({name: pa.nulls(len(files), pa.int64()) for name in _IDS}))
-    return _with_ids(files, _ids_of(files, head.files([*_IDS, *head.identity])))
+        return _with(files, pa.table({name: pa.nulls(len(files), pa.int64()) for name in _IDS}), _IDS)
+    return _with(files, _ids_of(files, head.files([*_IDS, *head.identity])), _IDS)
 
 
 def _ids_of(files: pa.Table, known: pa.Table) -> pa.Table:
@@ -105,16 +108,17 @@ def _ids_of(files: pa.Table, known: pa.Table) -> pa.Table:
     return known.select(_IDS).take(pc.index_in(same_paths(files["path"]), value_set=same_paths(known["path"])))
 
 
-def _with_ids(files: pa.Table, ids: pa.Table) -> pa.Table:
-    """Return add actions with other ids and versions."""
-    return pa.table({name: ids[name] if name in _IDS else files[name] for name in files.column_names}, files.schema)
+def _with(files: pa.Table, others: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return file actions with some fields of others."""
+    columns = {name: others[name] if name in names else files[name] for name in files.column_names}
+    return pa.table(columns, files.schema)
 
 
 def _added_in(files: pa.Table, version: int, *, keep_ids: bool) -> pa.Table:
     """Return add actions as a version has them; without `keep_ids`, it gives their rows ids."""
     versions = pa.chunked_array([pa.repeat(scalar(version, pa.int64()), len(files))])
     bases = files["baseRowId"] if keep_ids else pa.chunked_array([pa.nulls(len(files), pa.int64())])
-    return _with_ids(files, pa.table(dict(zip(_IDS, (bases, versions), strict=True))))
+    return _with(files, pa.table(dict(zip(_IDS, (bases, versions), strict=True))), _IDS)
 
 
 class _Translation(Protocol):
@@ -173,13 +177,21 @@ class _Copied:
 
         By the id on the side of the change, ascending.
         """
-        there = _ids_of(self._removes, self._after.tombstones())
-        here = _ids_of(self._removes, self._head.files([*_IDS, *self._head.identity]))
-        both = pc.and_(there["baseRowId"].is_valid(), here["baseRowId"].is_valid())
+        copies = Copies.among(self._removes, *(state.files(["path", "tags"]) for state in (self._head, self._after)))
+        copies = Copies.among(copies.files, CommitRange.between(self._head, self._after).copies().files)
+        files = self._after.files([*_FILE, *_IDS, *self._after.identity]).select([*_FILE, *_IDS])
+        there = pa.concat_tables([files, self._after.tombstones().select([*_FILE, *_IDS])])
+        here = self._head.files([*_FILE, *_IDS, *self._head.identity])
+        removed = copies.origins(self._removes["path"])
+        pairs = [known.take(pc.index_in(removed, value_set=copies.origins(known["path"]))) for known in (there, here)]
+        both = pc.and_(pairs[0]["baseRowId"].is_valid(), pairs[1]["baseRowId"].is_valid())
+        # The vectors are those of the removed files. Files with the same rows have them in the same places.
         files = self._removes.filter(both)
-        sides = [_row_ids(self._head, _with_ids(files, side.filter(both))) for side in (there, here)]
-        order = np.argsort(sides[0][0], kind="stable")
-        return tuple(column[order] for side in sides for column in side)
+        sides = [_row_ids(self._head, _with(files, known.filter(both), [*_FILE, *_IDS])) for known in pairs]
+        found = [(*old, *new) for old, new in zip(*sides, strict=True) if old is not None and new is not None]
+        columns = [np.concatenate([np.empty(0, np.int64), *(rows[number] for rows in found)]) for number in range(4)]
+        order = np.argsort(columns[0], kind="stable")
+        return tuple(column[order] for column in columns)
 
 
 def _mark_of(head: Snapshot, version: int) -> int:
@@ -194,17 +206,19 @@ def _mark_of(head: Snapshot, version: int) -> int:
         return -1
 
 
-def _row_ids(snapshot: Snapshot, files: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the ids and versions of the rows of files, in their order."""
+def _row_ids(snapshot: Snapshot, files: pa.Table) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None]:
+    """Return the ids and versions of the rows of each file, in their order; None for a file that is gone."""
     schema = pa.schema(list(ROW_ID_FIELDS))
     opened = open_data_files(Scan(snapshot, schema, None, files, schema))
-    tables = [opened.read(index) for index in range(len(files))]
-    columns = (
-        np.concatenate([numbers(table[name]) for table in tables]) if tables else np.empty(0, np.int64)
-        for name in (ROW_ID, ROW_COMMIT_VERSION)
-    )
-    ids, versions = columns
-    return ids, versions
+    found: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None] = []
+    for index in range(len(files)):
+        try:
+            rows = opened.read(index)
+        except ObjectMissing:
+            found.append(None)
+        else:
+            found.append((numbers(rows[ROW_ID]), numbers(rows[ROW_COMMIT_VERSION])))
+    return found
 
 
 def _written_again(
@@ -222,10 +236,16 @@ def _written_again(
     with_partitions = holds_partitions(after.protocol, after.metadata)
     writer = DataFileWriter(data_root, after.metadata, now, with_partitions=with_partitions)
     written: list[AddFile] = []
+    origins: list[str | None] = []
+    first = Copies.among(files).origins(files["path"])
     for index in np.flatnonzero(changes).tolist():
         values = dict(files["partitionValues"][index].as_py())
-        written += writer.write_one((_translated(rows, translation) for rows in opened.batches(index)), values)
-    return pa.concat_tables([files.filter(mask(~changes)), _actions(written)])
+        new = writer.write_one((_translated(rows, translation) for rows in opened.batches(index)), values)
+        written += new
+        # Rows that a vector deletes are not written again, so the others move up.
+        moved = files["deletionVector"][index].is_valid
+        origins += [None if moved else first[index].as_py()] * len(new)
+    return pa.concat_tables([files.filter(mask(~changes)), _actions(written, origins)])
 
 
 def _changes(files: DataFiles, index: int, translation: _Translation) -> bool:
@@ -250,11 +270,12 @@ def _translated(rows: pa.Table, translation: _Translation) -> pa.Table:
     return rows
 
 
-def _actions(adds: list[AddFile]) -> pa.Table:
-    """Return written files as add actions."""
+def _actions(adds: list[AddFile], origins: list[str | None]) -> pa.Table:
+    """Return written files as add actions, tagged with the files whose rows they have in the same places."""
 
     def values() -> Iterator[dict[str, object]]:
-        for add in adds:
-            yield {**add.to_json(), "partitionValues": list(add.partition_values.items())}
+        for add, origin in zip(adds, origins, strict=True):
+            tags = None if origin is None else [tag_of(origin)]
+            yield {**add.to_json(), "partitionValues": list(add.partition_values.items()), "tags": tags}
 
     return pa.Table.from_pylist(list(values()), schema=pa.schema(list(ADD_FIELDS)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -202,18 +204,63 @@ def test_branches_that_merge_in_turns(layout: str) -> None:
     lake = with_ids_apart(layout)
     for turn in range(3):
         before = {ref: tracked(lake, ref) for ref in ("main", "dev")}
-        run(lake, "dev", lambda t, turn=turn: t.append(rows([30 + turn])))
+        run(lake, "dev", _on_row("append", 0, [30 + turn]))
         run(lake, "dev", lambda t: t.update({"v": "v + 1"}, "id = 21"))
         lake.merge("main", into="dev")
-        run(lake, "main", lambda t, turn=turn: t.append(rows([40 + turn])))
+        run(lake, "main", _on_row("append", 0, [40 + turn]))
         lake.merge("dev")
         for ref in ("main", "dev"):
             now = tracked(lake, ref)
-            # Rows that a branch changes again, after their file was written again for a merge, get new ids.
-            stay = before[ref].keys() - ({20, 21, 22, 23} if turn else {21})
+            assert {key: now[key][0] for key in before[ref]} == {key: id for key, (id, _) in before[ref].items()}
+            stay = before[ref].keys() - {21}
             assert {key: now[key] for key in stay} == {key: before[ref][key] for key in stay}
-            assert turn or now[21][0] == before[ref][21][0]
     assert len(tracked(lake)) == 12 + 6
+
+
+def _on_row(change: str, key: int, new_keys: list[int]) -> Callable[[DeltaTable], object]:
+    if change == "append":
+        return lambda table: table.append(rows(new_keys))
+    if change == "update":
+        return lambda table: table.update({"v": "v + 1"}, f"id = {key}")
+    return lambda table: table.delete(f"id = {key}")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(each, marks=pytest.mark.exhaustive) for each in range(3, 99))]
+)
+def test_branches_that_change_and_merge_at_random(seed: int, layout: str) -> None:
+    """No step gives another id to a row that was there, on either side."""
+    random = Random(seed)
+    lake = with_ids_apart(layout)
+    new_keys = itertools.count(100)
+    for _ in range(10):
+        before = {ref: tracked(lake, ref) for ref in ("main", "dev")}
+        into, source = random.sample(["main", "dev"], 2)
+        key = random.choice(sorted(before[into]))
+        keys = [next(new_keys), next(new_keys)]
+        if random.random() < 0.65:
+            run(lake, into, _on_row(random.choices(["append", "update", "delete"], [1, 2, 1])[0], key, keys))
+        else:
+            with contextlib.suppress(Conflict, NothingToApply):
+                lake.merge(source, into=into)
+        for ref, ids in before.items():
+            now = tracked(lake, ref)
+            stay = now.keys() & ids.keys()
+            assert {key: now[key][0] for key in stay} == {key: ids[key][0] for key in stay}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_file_that_was_written_again_for_a_branch_is_no_change_there(layout: str) -> None:
+    lake = with_ids_apart(layout)
+    run(lake, "main", lambda t: t.delete("id = 10"))
+    run(lake, "dev", lambda t: t.append(rows([60])))
+    lake.merge("main", into="dev")
+    run(lake, "main", lambda t: t.update({"v": "7"}, "id = 12"))
+    run(lake, "dev", lambda t: t.append(rows([61])))
+    lake.merge("main", into="dev")
+    keys = {0, 1, 2, 3, 11, 12, 13, 20, 21, 22, 23, 60, 61}
+    assert values(lake, "dev") == {key: (f"p{key % 2}", 7 if key == 12 else 0) for key in keys}
 
 
 @pytest.mark.parametrize("way", ["merge", "pick"])
