@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from lake_core.delta.action import Metadata
 
-_TYPE_CHANGES = "delta.typeChanges"
+TYPE_CHANGES = "delta.typeChanges"
 
 
 def with_schema(metadata: Metadata, schema: StructType, partition_columns: Sequence[str] | None = None) -> Metadata:
@@ -220,8 +220,8 @@ def widened(metadata: Metadata, column: str, kind: pa.DataType) -> Metadata:
                 "ones, doubles (but for long) or decimals with as many digits before the point, floats doubles, "
                 "decimals larger ones, and dates timestamps without a zone. Write the values to another column"
             )
-        changes = [*child.metadata.get(_TYPE_CHANGES, ()), {"fromType": old.name, "toType": new.name}]
-        return replace(child, type=new, metadata={**child.metadata, _TYPE_CHANGES: changes})
+        changes = [*child.metadata.get(TYPE_CHANGES, ()), {"fromType": old.name, "toType": new.name}]
+        return replace(child, type=new, metadata={**child.metadata, TYPE_CHANGES: changes})
 
     return with_schema(metadata, _edited(metadata.schema, path, edit))
 

@@ -339,7 +339,8 @@ class DeltaTable(AlterableTable, MaintainedTable):
     def drop_feature(self, feature: str) -> None:
         """Drop a table feature by its name in the protocol, such as `deletionVectors`, so that other clients can write.
 
-        Its properties are removed. Files with deletion vectors are written anew before. Older versions may need the
+        Its properties are removed. Files that depend on the feature are written anew before: those with deletion
+        vectors, and all files of tables with column mapping or widened columns. Older versions may need the
         feature until they are past the retention: then the table gets the feature `checkpointProtection` instead, which
         can be dropped after that. There are several commits; if one fails, call it again.
 
@@ -348,6 +349,7 @@ class DeltaTable(AlterableTable, MaintainedTable):
             ConcurrentModification: Another writer changed the table meanwhile. Refresh it, and call it again.
         """
         from lake_core.delta.operations.drop_feature import VECTORS, drop_feature, protect_since, turned_off
+        from lake_core.delta.operations.plain_files import WITH_TRACES, write_plain
 
         self._check_writable()
         metadata = turned_off(self._snapshot, feature)
@@ -355,6 +357,8 @@ class DeltaTable(AlterableTable, MaintainedTable):
             names = [name for name in self.properties if name not in metadata.configuration]
             self.unset_properties(names)
             self.optimize(purge=True)
+        elif feature in WITH_TRACES:
+            self.operate(lambda snapshot, now: write_plain(snapshot, turned_off(snapshot, feature), feature, now), None)
         self.operate(lambda snapshot, _: drop_feature(snapshot, feature, turned_off(snapshot, feature)), None)
         self.operate(lambda snapshot, _: protect_since(snapshot, feature), None)
         self.checkpoint()

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from lake_core.delta import DeltaTable
-from lake_core.delta.errors import FeatureInUse
+from lake_core.delta.errors import ConcurrentModification, FeatureInUse
 from lake_core.delta.features import supported_features
 from lake_core.delta.log_segment import commit_key, list_log
+from lake_core.delta.result import OperationResult
 from lake_core.lake import Lake
 from lake_core.store import MemoryStore
 from tests.delta.tables import SCHEMA, held, ids, oracle, rows
@@ -35,7 +39,7 @@ def features(table: DeltaTable) -> frozenset[str]:
 
 def vectors(table: DeltaTable) -> int:
     column = table.snapshot.files(["deletionVector"])["deletionVector"]
-    return len(column) - column.null_count
+    return int(pc.count(column).as_py())
 
 
 def test_vectors_go_and_the_history_stays_readable(tmp_path: Path) -> None:
@@ -135,6 +139,153 @@ def test_a_feature_can_be_had_again(store: MemoryStore) -> None:
     assert len(set(row_ids["_metadata.row_id"])) == 4
 
 
+MAPPED = pa.schema(
+    [
+        pa.field("p", pa.string()),
+        pa.field("id", pa.int64()),
+        pa.field("s", pa.struct([("a", pa.int32()), ("gone", pa.int32())])),
+        pa.field("gone", pa.string()),
+        pa.field("l", pa.list_(pa.struct([("x", pa.string())]))),
+    ]
+)
+
+
+def mapped_rows(first: int, stop: int) -> pa.Table:
+    values = [
+        {"p": f"p={n % 2}", "id": n, "s": {"a": n, "gone": 0}, "gone": "x", "l": [{"x": str(n)}]}
+        for n in range(first, stop)
+    ]
+    return pa.Table.from_pylist(values, schema=MAPPED)
+
+
+def mapped(
+    folder: Path, mode: str, more: dict[str, str], partition_by: Sequence[str] = (), cluster_by: Sequence[str] = ()
+) -> DeltaTable:
+    """A table with renamed and dropped columns, whose physical names are others' names."""
+    properties = {"delta.columnMapping.mode": mode, **more}
+    table = DeltaTable.create(
+        str(folder), MAPPED, properties=properties, partition_by=partition_by, cluster_by=cluster_by
+    )
+    table.append(mapped_rows(0, 50))
+    table.drop_columns(["gone", "s.gone"])
+    for old, new in (("id", "key"), ("p", "part"), ("s.a", "b"), ("l", "gone")):
+        table.rename_column(old, new)
+    table.append(table.to_arrow().slice(0, 10))
+    table.delete("key = 3")
+    return table
+
+
+def of(table: DeltaTable, *more: str) -> list[dict[str, object]]:
+    names = [*table.schema.names, *more]
+    return sorted(
+        table.to_arrow(columns=names).to_pylist(), key=lambda row: (row["key"], *(row[name] for name in more))
+    )
+
+
+LAYOUTS = {"partitions": {"partition_by": ["p"]}, "clusters": {"cluster_by": ["id", "s.a"]}, "neither": {}}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("more", [{}, VECTORS, {"delta.enableChangeDataFeed": "true"}])
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_column_mapping_goes_with_all_names_of_files(
+    mode: str, more: dict[str, str], layout: str, tmp_path: Path
+) -> None:
+    table = mapped(tmp_path, mode, more, **LAYOUTS[layout])
+    before, old, clustered = of(table), table.version, table.detail().clustering_columns
+    table.drop_feature("columnMapping")
+    assert "columnMapping" not in features(table)
+    assert "delta.columnMapping.mode" not in table.properties
+    assert "columnMapping" not in table.snapshot.metadata.schema_string
+    assert of(table) == before
+    assert of(DeltaTable.open(str(tmp_path), version=old)) == before
+    assert table.detail().clustering_columns == clustered
+    if not more:  # which the other reader does not know
+        plain = deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table().to_pylist() if layout != "clusters" else before
+        assert sorted(plain, key=lambda row: row["key"]) == before
+    table.append(table.to_arrow().slice(0, 1))
+    table.update({"key": "key + 1000"}, "key = 7")
+    table.optimize()
+    assert len(of(table)) == len(before) + 1
+
+
+def test_rows_keep_their_ids_when_column_mapping_goes(tmp_path: Path) -> None:
+    table = mapped(tmp_path, "name", {"delta.enableRowTracking": "true"})
+    before = of(table, "_metadata.row_id", "_metadata.row_commit_version")
+    table.drop_feature("columnMapping")
+    assert of(table, "_metadata.row_id", "_metadata.row_commit_version") == before
+
+
+def test_a_name_that_needs_column_mapping_is_told(store: MemoryStore) -> None:
+    schema = pa.schema([("a b", pa.int64())])
+    table = DeltaTable.create(store, schema, properties={"delta.columnMapping.mode": "name"})
+    table.append(pa.table({"a b": [1]}))
+    version = table.version
+    with pytest.raises(FeatureInUse, match="'a b' needs column mapping"):
+        table.drop_feature("columnMapping")
+    assert table.version == version
+    table.rename_column("a b", "a_b")
+    table.drop_feature("columnMapping")
+    assert table.to_arrow().to_pydict() == {"a_b": [1]}
+
+
+def test_column_mapping_can_be_had_again(tmp_path: Path) -> None:
+    table = mapped(tmp_path, "name", {})
+    old = table.version
+    table.drop_feature("columnMapping")
+    table.set_properties({"delta.columnMapping.mode": "name"})
+    table.rename_column("gone", "list")
+    assert table.to_arrow()["list"].to_pylist()[0] == [{"x": "0"}]
+    table.restore(old)
+    assert of(table) == of(DeltaTable.open(str(tmp_path), version=old))
+
+
+WIDENED = {"n": (pa.int8(), pa.int64()), "f": (pa.float32(), pa.float64()), "d": (pa.date32(), pa.timestamp("us"))}
+
+
+def test_widened_columns_are_written_with_their_types(tmp_path: Path) -> None:
+    schema = pa.schema([(name, old) for name, (old, _) in WIDENED.items()])
+    properties = {"delta.enableTypeWidening": "true", "delta.feature.timestampNtz": "supported"}
+    table = DeltaTable.create(str(tmp_path), schema, properties=properties)
+    table.append(pa.table({"n": [1], "f": [0.5], "d": [dt.date(2024, 1, 1)]}, schema=schema))
+    for name, (_, new) in WIDENED.items():
+        table.widen_column(name, new)
+    table.append(pa.table({"n": [2**40], "f": [0.1], "d": [dt.datetime(2024, 1, 1, 5)]}, schema=table.schema))
+    before, old = table.to_arrow().to_pylist(), table.version
+    table.drop_feature("typeWidening")
+    assert "typeWidening" not in features(table)
+    assert "typeChanges" not in str(table.snapshot.metadata.schema)
+    again = DeltaTable.open(str(tmp_path))
+    assert sorted(again.to_arrow().to_pylist(), key=lambda row: row["n"]) == before
+    assert (
+        sorted(deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table().to_pylist(), key=lambda row: row["n"]) == before
+    )
+    assert DeltaTable.open(str(tmp_path), version=old).to_arrow().to_pylist() == before
+    with pytest.raises(FeatureInUse, match="does not have"):
+        table.drop_feature("typeWidening")
+
+
+def test_another_writer_between_the_steps_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = mapped(tmp_path, "name", {})
+    other = DeltaTable.open(str(tmp_path))
+    real = DeltaTable.operate
+
+    def operate(self: DeltaTable, plan: Any, txn: None) -> OperationResult:
+        result = real(self, plan, txn)
+        monkeypatch.setattr(DeltaTable, "operate", real)
+        other.refresh().append(other.to_arrow().slice(0, 1))
+        other.set_properties({"delta.columnMapping.mode": "name"})
+        return result
+
+    monkeypatch.setattr(DeltaTable, "operate", operate)
+    with pytest.raises((FeatureInUse, ConcurrentModification)):
+        table.drop_feature("columnMapping")
+    again = DeltaTable.open(str(tmp_path))
+    again.drop_feature("columnMapping")
+    assert "columnMapping" not in features(again)
+    assert len(of(again)) == len(of(table)) + 1
+
+
 def test_what_is_in_use_is_not_dropped(store: MemoryStore) -> None:
     schema = pa.schema([*SCHEMA, pa.field("t", pa.timestamp("us"))])
     properties = {"delta.feature.timestampNtz": "supported", "delta.columnMapping.mode": "name"}
@@ -143,8 +294,8 @@ def test_what_is_in_use_is_not_dropped(store: MemoryStore) -> None:
     version = table.version
     for feature, message in (
         ("checkConstraints", "columns or constraints"),
-        ("timestampNtz", "copy the rows"),
-        ("columnMapping", "copy the rows"),
+        ("timestampNtz", "copy them"),
+        ("identityColumns", "does not have"),
         ("domainMetadata", "clustering"),
         ("nothing", "does not have"),
     ):

@@ -645,6 +645,42 @@ def test_both_go_on_after_features_are_dropped(delta_spark: DeltaSpark, tmp_path
     assert _ours(DeltaTable.open(url)) == delta_spark.rows(url)
 
 
+@pytest.mark.parametrize("by_us", [True, False])
+def test_both_go_on_after_the_names_and_types_of_files_are_plain(
+    delta_spark: DeltaSpark, tmp_path: Path, by_us: bool
+) -> None:
+    url = str(tmp_path)
+    schema = pa.schema([("id", pa.int32()), ("p", pa.string()), ("s", pa.struct([("a", pa.int32())]))])
+    properties = {"delta.columnMapping.mode": "name", "delta.enableTypeWidening": "true"}
+    table = DeltaTable.create(url, schema, properties=properties, partition_by=["p"])
+    values = [{"id": n, "p": str(n % 3), "s": {"a": n}} for n in range(100)]
+    table.append(pa.Table.from_pylist(values, schema=schema))
+    table.rename_column("p", "part")
+    table.rename_column("s.a", "b")
+    table.widen_column("id", pa.int64())
+    before, old = _ours(table), table.version
+    for feature in ("typeWidening", "columnMapping"):
+        if by_us:
+            table.drop_feature(feature)
+        else:
+            _drop_by_spark(delta_spark, url, feature)
+        assert delta_spark.rows(url) == before
+        assert _ours(DeltaTable.open(url)) == before
+    delta_spark.sql(f"INSERT INTO delta.`{url}` VALUES (9000000000, '1', named_struct('b', 1))")
+    delta_spark.sql(f"ALTER TABLE delta.`{url}` SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    delta_spark.sql(f"ALTER TABLE delta.`{url}` RENAME COLUMN part TO p")
+    table = DeltaTable.open(url)
+    table.append(table.to_arrow().slice(0, 1))
+    assert _ours(table) == delta_spark.rows(url)
+    assert len(delta_spark.sql(f"SELECT * FROM delta.`{url}` VERSION AS OF {old}")) == 100
+
+
+def _drop_by_spark(delta_spark: DeltaSpark, url: str, feature: str) -> None:
+    if feature == "columnMapping":
+        delta_spark.sql(f"ALTER TABLE delta.`{url}` SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none')")
+    delta_spark.sql(f"ALTER TABLE delta.`{url}` DROP FEATURE {feature}")
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_it_reads_each_kind_of_table_as_the_page_says(delta_spark: DeltaSpark, name: str) -> None:
     assert by_spark(name, delta_spark) == written()[name][READS_BY_SPARK]

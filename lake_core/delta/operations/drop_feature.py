@@ -33,6 +33,7 @@ from lake_core.delta.features import (
 from lake_core.delta.log_cleanup import protected_before
 from lake_core.delta.log_segment import list_log
 from lake_core.delta.operation import Operation
+from lake_core.delta.operations.plain_files import COLUMN_MAPPING, WITH_TRACES, without_traces
 from lake_core.delta.path import encode_path
 from lake_core.delta.row_tracking import DOMAIN as ROW_IDS_DOMAIN
 
@@ -41,13 +42,17 @@ if TYPE_CHECKING:
     from lake_core.delta.snapshot import Snapshot
 
 VECTORS = "deletionVectors"
-_IN_THE_HISTORY = frozenset({VECTORS, V2_CHECKPOINT})
+_IN_THE_HISTORY = frozenset({VECTORS, V2_CHECKPOINT, *WITH_TRACES})
 """Features that readers of older versions need."""
-_OF_THE_FILES = frozenset({"columnMapping", "identityColumns", "typeWidening", "typeWidening-preview", "timestampNtz"})
-"""Features of which data files, or the numbers in them, keep traces."""
+_OF_THE_ROWS = frozenset({"identityColumns", "timestampNtz"})
+"""Features of which the rows themselves keep traces."""
 _DOMAINS = {ROW_TRACKING: ROW_IDS_DOMAIN, CLUSTERING: CLUSTERING_DOMAIN}
 """The metadata domains of features."""
-_NEEDED_BY = {"domainMetadata": _DOMAINS.keys(), ROW_TRACKING: {"icebergCompatV3"}}
+_NEEDED_BY = {
+    "domainMetadata": _DOMAINS.keys(),
+    ROW_TRACKING: {"icebergCompatV3"},
+    COLUMN_MAPPING: {"icebergCompatV1", "icebergCompatV2", "icebergCompatV3"},
+}
 
 
 def turned_off(snapshot: Snapshot, feature: str) -> Metadata:
@@ -60,18 +65,18 @@ def turned_off(snapshot: Snapshot, feature: str) -> Metadata:
         raise FeatureInUse(f"the table does not have the feature {feature!r}; it has {listed}")
     if snapshot.store.versioned:
         raise FeatureInUse("the history of a lake needs the features of all of its versions: release the table first")
-    if feature in _OF_THE_FILES or feature.startswith("variant"):
-        raise FeatureInUse(
-            f"data files may depend on the feature {feature!r}: copy the rows to a new table, which lacks it"
-        )
+    if feature in _OF_THE_ROWS or feature.startswith("variant"):
+        raise FeatureInUse(f"rows may depend on the feature {feature!r}: copy them to a new table, which lacks it")
     others = supported_features(snapshot.protocol) & set(_NEEDED_BY.get(feature, ()))
     if others:
         raise FeatureInUse(f"the feature {feature!r} is needed by {', '.join(sorted(others))}: drop that first")
-    names = properties_of(feature)
+    names = properties_of(feature.removesuffix("-preview"))
     configuration = {
         key: value for key, value in snapshot.metadata.configuration.items() if not key.startswith(tuple(names))
     }
     metadata = replace(snapshot.metadata, configuration=configuration)
+    if feature in WITH_TRACES:
+        metadata = without_traces(metadata, feature)
     if feature in used_features(metadata):
         raise FeatureInUse(f"the table's columns or constraints use the feature {feature!r}: change these first")
     if feature == "domainMetadata" and snapshot.domains:
@@ -100,6 +105,8 @@ def drop_feature(snapshot: Snapshot, feature: str, metadata: Metadata) -> Operat
     vectors = snapshot.files(["deletionVector"])["deletionVector"]
     if feature == VECTORS and vectors.null_count < len(vectors):
         raise FeatureInUse("another writer has given files deletion vectors meanwhile: drop the feature again")
+    if metadata.schema != snapshot.metadata.schema:
+        raise FeatureInUse(f"another writer has used the feature {feature!r} meanwhile: drop it again")
     protects = feature in _IN_THE_HISTORY
     if protects:
         since = {PROTECTED_BEFORE: str(snapshot.version + 1)}
