@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lake_core.delta.errors import ConstraintViolation, MalformedMetadata, UnsupportedWriterFeature
+from lake_core.delta.errors import ConstraintViolation, MalformedMetadata, SchemaMismatch, UnsupportedWriterFeature
 from lake_core.delta.features import IDENTITY, supported_features
 from lake_core.delta.numpy_arrays import integers
 from lake_core.delta.schema import PrimitiveType, StructField, StructType, edited_fields, schema_to_json
@@ -183,6 +184,26 @@ class IdentityValues:
             else:  # no task has given more numbers than there are rows
                 rows = sum(file.rows for file in files)
                 self._taken[name] = (-(-rows // _BLOCK)) * _BLOCK * MOST_TASKS
+
+
+def with_marks_of_rows(metadata: Metadata, name: str, values: Iterable[pa.ChunkedArray]) -> Metadata:
+    """Return metadata by which a column gives no number up to the highest one that rows have (the lowest, downwards).
+
+    Raises SchemaMismatch for a column that gives none.
+    """
+    column = next((each for each in identity_columns(metadata) if each.name.lower() == name.lower()), None)
+    if column is None:
+        raise SchemaMismatch(f"column {name!r} is not an identity column: the table gives no numbers to it")
+    furthest = pc.max if column.step > 0 else pc.min
+    ends = [end for end in (furthest(part).as_py() for part in values) if end is not None]
+    if not ends:
+        return metadata
+    end = max(ends) if column.step > 0 else min(ends)
+    steps = (end - column.start) // column.step  # to the last number of the column's own that is not after it
+    mark = column.start + steps * column.step
+    if steps < 0 or (column.mark is not None and (mark - column.mark) * column.step <= 0):
+        return metadata
+    return _with_marks(metadata, {column.name: mark})
 
 
 def with_highest_marks(metadata: Metadata, before: Metadata) -> Metadata:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import threading
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from lake_core.delta import DeltaTable
 from lake_core.delta.data_file import AddFile
 from lake_core.delta.errors import (
+    ConcurrentModification,
     ConstraintViolation,
     MalformedMetadata,
     MetadataChanged,
@@ -71,6 +73,57 @@ def test_rows_get_numbers(start: int, step: int, expected: list[int]) -> None:
     assert commit_info(table)["tags"] == {"delta.identity.schemaUpdate": "true"}
     assert commit_info(table)["isBlindAppend"] is True
     assert table.protocol.min_writer_version == 6
+
+
+@pytest.mark.parametrize("start", [-3, 1, 4])
+@pytest.mark.parametrize("step", [1, 3, -2])
+def test_the_next_number_is_after_those_of_rows_once_that_is_asked_for(start: int, step: int) -> None:
+    grid = [start + step * place for place in range(40)]
+    for own, count in itertools.product(range(-9, 10, 2), (0, 2)):
+        table = create(start=start, step=step, explicit=True)
+        if count:
+            table.append(values(*"xy"))
+        table.append(pa.table({"n": [own], "v": ["own"]}))
+        table.sync_identity("N")
+        table.append(values("next"))
+        ahead = [number for number in grid[count:] if (number - own) * step > 0]
+        assert held_at(table, "next") == (ahead[0] if ahead else grid[count])
+
+
+def held_at(table: DeltaTable, text: str) -> int:
+    return int(table.to_arrow(where=f"v = '{text}'")["n"][0].as_py())
+
+
+def test_nothing_is_synced_where_nothing_must() -> None:
+    table = create(explicit=True)
+    version = table.version
+    table.sync_identity("n")
+    table.append(values("a"))
+    table.sync_identity("n")
+    assert table.version == version + 1
+    with pytest.raises(SchemaMismatch, match="not an identity column"):
+        table.sync_identity("v")
+
+
+@pytest.mark.parametrize("start", [1, 2])
+def test_no_number_is_left_after_the_last_one_of_all(start: int) -> None:
+    table = create(start=start, step=2, explicit=True)
+    table.append(pa.table({"n": [2**63 - 1], "v": ["last"]}))
+    table.sync_identity("n")
+    with pytest.raises(ConstraintViolation, match="no number left"):
+        table.append(values("next"))
+
+
+def test_a_row_that_comes_while_numbers_are_synced_is_not_overlooked() -> None:
+    table = create(explicit=True)
+    table.append(pa.table({"n": [7], "v": ["own"]}))
+    other = DeltaTable.open(table.store)
+    table.append(pa.table({"n": [90], "v": ["later"]}))
+    with pytest.raises(ConcurrentModification):
+        other.sync_identity("n")
+    other.refresh().sync_identity("n")
+    other.append(values("next"))
+    assert held(other)["next"] == 91
 
 
 def test_numbers_of_rows_themselves_are_taken_only_where_the_column_allows_it() -> None:

@@ -27,6 +27,7 @@ from lake_core.delta.features import (
     upgraded,
     upgraded_for,
 )
+from lake_core.delta.identity import with_marks_of_rows
 from lake_core.delta.operation import Operation
 from lake_core.delta.properties import check_properties
 from lake_core.delta.row_rules import GENERATION_EXPRESSION, INVARIANTS, check_rules, constraint, constraints
@@ -159,6 +160,20 @@ def drop_constraint(snapshot: Snapshot, name: str) -> Operation:
     configuration = {other: value for other, value in snapshot.metadata.configuration.items() if other != key}
     changed = replace(snapshot.metadata, configuration=configuration)
     return Operation("DROP CONSTRAINT", {"name": name}, snapshot, metadata=changed)
+
+
+def sync_identity(snapshot: Snapshot, name: str) -> Operation | None:
+    """Let an identity column go on after the numbers that rows have of their own.
+
+    Raises SchemaMismatch for another column, and what reading raises.
+    """
+    batches = stream_rows(plan_scan(snapshot, [name], None))
+    columns = (pa.chunked_array([batch.column(0)]) for batch in batches)
+    changed = with_marks_of_rows(snapshot.metadata, name, columns)
+    if changed == snapshot.metadata:
+        return None
+    operation = Operation("SYNC IDENTITY", {"column": name}, snapshot, reads=Reads.WHOLE_TABLE)
+    return operation.defining(changed)
 
 
 def add_columns(snapshot: Snapshot, schema: pa.Schema) -> Operation | None:
