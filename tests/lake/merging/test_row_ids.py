@@ -44,7 +44,12 @@ CHANGES: dict[str, Callable[[DeltaTable], object]] = {
     "optimize": lambda t: t.optimize(),
 }
 NEW = {20, 21, 30, 31, 32, 40, 41, 50}
-PAIRS = list(itertools.product(CHANGES, repeat=2))
+PAIRS = [
+    pytest.param(first, second, layout, id=f"{first} / {second}-{layout}", marks=[pytest.mark.exhaustive] * rest)
+    for place, (first, second) in enumerate(itertools.product(CHANGES, repeat=2))
+    for rest, layout in zip((place % 2, 1 - place % 2), LAYOUTS, strict=True)
+]
+"""Two changes in each layout; `make test` takes the layouts in turns."""
 
 
 def created(layout: str) -> Lake:
@@ -116,8 +121,7 @@ def test_sessions_one_after_another(first: str, layout: str) -> None:
             check(lake, before, was)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("first", "second"), PAIRS, ids=" / ".join)
+@pytest.mark.parametrize(("first", "second", "layout"), PAIRS)
 def test_sessions_at_the_same_time(first: str, second: str, layout: str) -> None:
     lake = created(layout)
     sessions = [lake.session(message=name) for name in (first, second)]
@@ -132,8 +136,7 @@ def test_sessions_at_the_same_time(first: str, second: str, layout: str) -> None
         check(lake, before, was)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("first", "second"), PAIRS, ids=" / ".join)
+@pytest.mark.parametrize(("first", "second", "layout"), PAIRS)
 def test_merges_of_a_branch_that_goes_on(first: str, second: str, layout: str) -> None:
     """Twice, with changes of the rows that came with the first merge."""
     lake = created(layout)
@@ -166,8 +169,7 @@ def test_a_revert_brings_back_the_rows_that_were(name: str, layout: str) -> None
     assert len(tracked(lake)) == len(now) + 3
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("first", "second"), PAIRS, ids=" / ".join)
+@pytest.mark.parametrize(("first", "second", "layout"), PAIRS)
 def test_picks_one_by_one(first: str, second: str, layout: str) -> None:
     lake = created(layout)
     lake.create_branch("dev")
