@@ -288,6 +288,11 @@ class DatasetFormat(ABC):
     is_tabular: bool = False
     """Whether all its rows have one schema, so that SQL reads them by `Inspection.schema` and `batches`."""
 
+    @property
+    def description(self) -> str:
+        """Return what a dataset of the format is in a few words, such as `a Delta table`."""
+        return f"a dataset of the format {self.format}"
+
     # Objects
 
     @abstractmethod
@@ -325,6 +330,10 @@ class DatasetFormat(ABC):
     def instead_of_sql(self, path: str) -> str:
         """Return what to do instead of a query, for a dataset that SQL does not read."""
         return f"{path} is not a table, but a dataset of the format {self.format}, which SQL does not read"
+
+    def setting_problems(self, store: ObjectStore) -> Sequence[str]:
+        """Return what is wrong with settings of the dataset that any writer may set, and what is done instead."""
+        return ()
 
     def find(self, store: ObjectStore, *, clock: Callable[[], datetime] | None) -> Any | None:
         """Return a handle on the dataset of a folder outside of lakes, or None if there is none."""

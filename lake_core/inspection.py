@@ -270,7 +270,10 @@ class Inspection(Generic[StoreT]):
         return None
 
     def batches(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.RecordBatchReader:
-        """Stream the rows for SQL. `where` is Spark SQL. Raises NotShown if the dataset has none."""
+        """Stream the rows for SQL. Raises NotShown if the dataset has none.
+
+        `where` is Spark SQL that saves reading. It may be ignored: the engine evaluates it again.
+        """
         raise NotShown(f"a dataset of the format {self.format} has no rows for SQL")
 
     def rows(self, request: RowRequest) -> RowPage:

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lake_core.cli.permissions import NEEDED_BY, permission
-from lake_core.delta.parquet_options import ParquetOptions
 from lake_core.errors import AccessDenied, AlreadyExists, LakeError, NotFound, PreconditionFailed
 
 if TYPE_CHECKING:
@@ -58,18 +57,15 @@ def examine(store: ObjectStore) -> list[Finding]:
             store.delete([meta.key for meta in store.list(f"{folder}/")])
 
 
-def examine_tables(lake: Lake) -> Iterator[Finding]:
-    """Yield what is wrong with the tables of main, for properties that other writers may set to any value."""
+def examine_datasets(lake: Lake) -> Iterator[Finding]:
+    """Yield what is wrong with the datasets of main, for settings that other writers may set to any value."""
     state = lake.at()
-    for path, record in state.datasets().items():
-        if record.format == "delta":
-            try:
-                problems = ParquetOptions.invalid(state.delta(path).properties).values()
-            except LakeError as error:
-                yield Finding(path, False, str(error))
-                continue
-            for problem in problems:
-                yield Finding(path, False, f"{problem}. Until then, files are written as if it were not set")
+    for path in state.datasets():
+        try:
+            dataset = state.dataset(path)
+            yield from (Finding(path, False, problem) for problem in dataset.format.setting_problems(dataset))
+        except LakeError as error:
+            yield Finding(path, False, str(error))
 
 
 def _permitted(verb: Verb, store: ObjectStore, key: str) -> Finding:

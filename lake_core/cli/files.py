@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lake_core.cli.context import Context, command
 from lake_core.cli.names import Location, LocationParam, Ref, TablePath
-from lake_core.dataset import dataset_format
+from lake_core.dataset import dataset_format, format_releases, stored_format
 from lake_core.errors import AlreadyExists, InvalidKey, LakeError, NotFound
 from lake_core.lake.errors import DatasetExists
 from lake_core.lake.state.claims import is_claimed
@@ -106,15 +106,21 @@ def head(context: Context, location: Location, count: int, where: str | None, co
     context.output.rows(rows, names)
 
 
-Kind = Literal["delta", "parquet", "pool", "files"]
+_PARQUET, _FILES = "parquet", "files"
+_DESCRIPTIONS = {_PARQUET: "a folder of Parquet files, as a Delta table", _FILES: "plain files"}
 
 
-_DESCRIPTIONS: dict[Kind, str] = {
-    "delta": "a Delta table",
-    "parquet": "a folder of Parquet files, as a Delta table",
-    "pool": "a Zed lake with one pool",
-    "files": "plain files",
-}
+class Kind(click.ParamType[str]):
+    """What files are imported as: a dataset of an installed format, a folder of Parquet files, or plain files."""
+
+    name = "kind"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the kind. Fail for one that no installed format has."""
+        kinds = [*format_releases(), *_DESCRIPTIONS]
+        if value not in kinds:
+            self.fail(f"{value!r} is not one of {', '.join(map(repr, kinds))}.", param, ctx)
+        return str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +128,19 @@ class Import:
     """The files to import, and the kind of dataset they become."""
 
     path: str
-    kind: Kind
+    kind: str
     objects: int
     bytes: int
 
+    @property
+    def is_dataset(self) -> bool:
+        """Return whether the files are a dataset already."""
+        return self.kind not in _DESCRIPTIONS
+
     def __str__(self) -> str:
-        description = _DESCRIPTIONS[self.kind]
-        return f"{self.path}: {description} ({count_of(self.objects, 'object')}, {readable_bytes(self.bytes)})"
+        return (
+            f"{self.path}: {_described(self.kind)} ({count_of(self.objects, 'object')}, {readable_bytes(self.bytes)})"
+        )
 
 
 @click.command("import")
@@ -136,8 +148,8 @@ class Import:
 @click.option(
     "--as",
     "kind",
-    type=click.Choice(["delta", "parquet", "pool", "files"]),
-    help="What the source is; determined from its files by default.",
+    type=Kind(),
+    help="What the source is: parquet, files, or a format, such as delta; determined from its files by default.",
 )
 @click.option(
     "--partition-by",
@@ -157,7 +169,7 @@ class Import:
 def import_(
     context: Context,
     path: str,
-    kind: Kind | None,
+    kind: str | None,
     partition_by: tuple[str, ...],
     to: str | None,
     branch_name: str,
@@ -167,7 +179,7 @@ def import_(
 ) -> None:
     """Import files that are in the lake's folder.
 
-    They are a Delta table, a folder of Parquet files, a Zed lake with one pool, or plain files.
+    They are a dataset, such as a Delta table or a Zed lake with one pool, a folder of Parquet files, or plain files.
 
     No data file is copied, unless --copy is given.
 
@@ -175,35 +187,31 @@ def import_(
     """
     lake = context.open()
     if copy:
-        if to is not None or partition_by or dry_run or kind in ("parquet", "files"):
-            raise click.UsageError("--copy is for tables and pools: leave out --to, --partition-by and --dry-run")
+        if to is not None or partition_by or dry_run or kind in _DESCRIPTIONS:
+            raise click.UsageError("--copy is for datasets: leave out --to, --partition-by and --dry-run")
         _import_copied(context, lake, path.strip("/"), kind, branch_name, message)
         return
     path_in_lake = _path_in_lake(lake, path)
     with lake.session(branch_name, message=message or f"Import {path_in_lake}") as session:
         _check_free(lake, session, path_in_lake)
         source = _look(lake, path_in_lake, kind)
-        if to is not None and source.kind != "files":
+        if to is not None and source.kind != _FILES:
             raise click.UsageError(f"--to renames plain files, and {source}: leave it out, or pass --as files")
-        if partition_by and source.kind != "parquet":
+        if partition_by and source.kind != _PARQUET:
             raise click.UsageError(f"--partition-by is for Parquet files, and {source}: leave it out")
-        if source.kind != "files":
+        if source.kind != _FILES:
             session.check_free(path_in_lake)
-        if source.kind == "delta":
-            from lake_core.delta import DeltaTable
-
-            DeltaTable.open(FolderStore(lake.repository.root, path_in_lake))
+        if source.is_dataset:
+            dataset_format(source.kind).open(FolderStore(lake.repository.root, path_in_lake), clock=None)
         prefix, target = _prefixes(lake, source, to)
-        changed = source.kind != "files" or _check_files(lake, session, prefix, target)
-        if source.kind == "parquet":
+        changed = source.kind != _FILES or _check_files(lake, session, prefix, target)
+        if source.kind == _PARQUET:
             session.import_parquet(source.path, partition_by=list(partition_by) or None)
         if dry_run or not changed:
             session.abandon()
-        elif source.kind == "delta":
-            session.import_delta(source.path)
-        elif source.kind == "pool":
-            session.import_pool(source.path)
-        elif source.kind == "files":
+        elif source.is_dataset:
+            session.import_dataset(source.path, source.kind)
+        elif source.kind == _FILES:
             session.import_objects(prefix, to=target)
     if not changed:
         text = f"nothing changed: {branch_name} has {source} already"
@@ -217,15 +225,16 @@ def import_(
 
 
 def _import_copied(
-    context: Context, lake: Lake, path: str, kind: Kind | None, branch_name: str, message: str | None
+    context: Context, lake: Lake, path: str, kind: str | None, branch_name: str, message: str | None
 ) -> None:
     """Import plain files of a branch as a dataset."""
     with lake.session(branch_name, message=message or f"Import {path}") as session:
         files = FolderStore(session, path)
-        formats = [name for name in ("delta", "pool") if kind in (None, name) and dataset_format(name).exists(files)]
-        if not formats:
-            raise NotFound(f"the plain files at {branch_name}:{path} are not a table or pool", key=path)
-        record = session.import_dataset(path, formats[0], copy_files=True)
+        format = kind or stored_format(files)
+        if format is None or not dataset_format(format).exists(files):
+            expected = "a dataset of an installed format" if kind is None else _described(kind)
+            raise NotFound(f"the plain files at {branch_name}:{path} are not {expected}", key=path)
+        record = session.import_dataset(path, format, copy_files=True)
     context.output.show(
         {"import": record, "published": session.result},
         f"{path} is a {record.format} dataset of the lake, commit {_commit(session.result)}",
@@ -264,25 +273,19 @@ def _key(path: Path) -> str:
     return "" if path == Path() else path.as_posix().strip("/")
 
 
-def _look(lake: Lake, path: str, kind: Kind | None) -> Import:
+def _look(lake: Lake, path: str, kind: str | None) -> Import:
     """Find what is at a path of the lake's folder. Raises NotFound, LakeError."""
     root = lake.repository.root
     if root.exists(path):
-        return Import(path, _checked(path, kind, "files"), 1, root.head(path).size)
+        return Import(path, _checked(path, kind, _FILES), 1, root.head(path).size)
     metas = list(root.list(f"{path}/"))
     if not metas:
         raise NotFound(
             f"there is nothing at {path!r} in the lake's folder {lake.url}: put the files there first", key=path
         )
-    folder = FolderStore(root, path)
-    apparent: Kind = "files"
     shown = [name for meta in metas if not (name := meta.key.rpartition("/")[2]).startswith((".", "_"))]
-    if dataset_format("delta").exists(folder):
-        apparent = "delta"
-    elif dataset_format("pool").exists(folder):
-        apparent = "pool"
-    elif shown and all(name.endswith(".parquet") for name in shown):
-        apparent = "parquet"
+    is_parquet = bool(shown) and all(name.endswith(".parquet") for name in shown)
+    apparent = stored_format(FolderStore(root, path)) or (_PARQUET if is_parquet else _FILES)
     tables = {meta.key.partition("/_delta_log/")[0] for meta in metas if "/_delta_log/" in meta.key} - {path}
     if tables:
         names = ", ".join(repr(table) for table in sorted(tables))
@@ -323,7 +326,7 @@ def _check_free(lake: Lake, session: Session, path: str) -> None:
 
 def _prefixes(lake: Lake, source: Import, to: str | None) -> tuple[str, str]:
     """Return the prefix of plain files' keys in the lake's folder, and the prefix that they get in the lake."""
-    if source.kind != "files" or lake.repository.root.exists(source.path):
+    if source.kind != _FILES or lake.repository.root.exists(source.path):
         return source.path, source.path if to is None else to
     return f"{source.path}/", f"{source.path if to is None else to.rstrip('/')}/"
 
@@ -350,13 +353,16 @@ def _check_files(lake: Lake, session: Session, prefix: str, target: str) -> bool
     return changed
 
 
-def _checked(path: str, requested: Kind | None, apparent: Kind) -> Kind:
-    if requested == "pool" and apparent != "pool":
-        raise LakeError(f"there is no Zed lake at {path!r}: leave out --as")
-    if apparent == "pool" and requested not in (None, "pool"):
-        raise LakeError(f"{path!r} is a Zed lake, whose files cannot be read as records on their own: leave out --as")
-    if requested == "delta" and apparent != "delta":
-        raise LakeError(f"there is no Delta table at {path!r}: leave out --as")
-    if apparent == "delta" and requested not in (None, "delta"):
-        raise LakeError(f"{path!r} is a Delta table, whose files cannot be read as rows on their own: leave out --as")
+def _checked(path: str, requested: str | None, apparent: str) -> str:
+    """Return the kind to import as. Raises LakeError if that would take a dataset for something else."""
+    if requested is not None and requested != apparent:
+        if apparent not in _DESCRIPTIONS:
+            description = _described(apparent)
+            raise LakeError(f"{path!r} is {description}, whose files cannot be read on their own: leave out --as")
+        if requested not in _DESCRIPTIONS:
+            raise LakeError(f"{path!r} is not {_described(requested)}: leave out --as")
     return requested or apparent
+
+
+def _described(kind: str) -> str:
+    return _DESCRIPTIONS.get(kind) or dataset_format(kind).description

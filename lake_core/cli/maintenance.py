@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from lake_core.cli.context import FOUND, Context, Span, command
-from lake_core.cli.doctor import examine, examine_tables
+from lake_core.cli.doctor import examine, examine_datasets
 from lake_core.cli.names import TablePath
-from lake_core.dataset import dataset_format
+from lake_core.dataset import dataset_format, stored_format
 from lake_core.lake import Lake
 from lake_core.lake.errors import DatasetNotFound
 from lake_core.lake.refs.session_record import MOST_EXPIRY
@@ -66,8 +66,11 @@ def adopt(context: Context, dataset: str) -> None:
     lake = context.open()
     state = lake.at()
     if dataset not in state.registered():
-        if dataset_format("delta").exists(FolderStore(lake.repository.root, dataset)):
-            raise DatasetNotFound(f"the table at {dataset!r} is not in the lake yet: run `lake import {dataset}`")
+        if (format := stored_format(FolderStore(lake.repository.root, dataset))) is not None:
+            raise DatasetNotFound(
+                f"{dataset!r} is {dataset_format(format).description} that is not in the lake yet: "
+                f"run `lake import {dataset}`"
+            )
         state.dataset(dataset)  # Raises, and names those there.
     published = lake.maintenance.adopt(dataset)
     context.output.show(published, f"commit {published.commit[:12]} {dataset}@{published.versions.get(dataset)}")
@@ -126,7 +129,7 @@ def doctor(context: Context) -> None:
     store = open_store(context.location, storage_options=context.storage_options)
     findings = examine(store)
     if all(each.ok for each in findings) and Lake.exists(store):
-        findings += examine_tables(context.open())
+        findings += examine_datasets(context.open())
     rows = [
         {"check": each.check, "result": "ok" if each.ok else "FAILED", "detail": each.detail, "ok": each.ok}
         for each in findings

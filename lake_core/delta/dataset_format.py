@@ -56,6 +56,7 @@ class DeltaFormat(DatasetFormat):
     """Delta tables as datasets of a lake."""
 
     format = "delta"
+    description = "a Delta table"
     derived_prefix = f"{LOG_FOLDER}/"
     is_tabular = True
 
@@ -86,6 +87,13 @@ class DeltaFormat(DatasetFormat):
         if options or not store.versioned:
             return DeltaTable.open(store, clock=clock, **options)
         return DeltaTable.at(self.snapshot(store), clock, self._snapshots.keep)
+
+    def setting_problems(self, store: ObjectStore) -> Sequence[str]:
+        """Return what is wrong with the properties by which Parquet files are written."""
+        from lake_core.delta.parquet_options import ParquetOptions
+
+        problems = ParquetOptions.invalid(self.open(store, clock=None).properties).values()
+        return [f"{problem}. Until then, files are written as if it were not set" for problem in problems]
 
     def create(
         self,

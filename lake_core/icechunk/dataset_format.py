@@ -67,6 +67,7 @@ class IcechunkFormat(DatasetFormat):
     """Icechunk repositories as datasets of a lake."""
 
     format = "icechunk"
+    description = "an Icechunk repository"
 
     # Objects
 

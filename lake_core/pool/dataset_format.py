@@ -90,6 +90,7 @@ class PoolFormat(DatasetFormat):
     """Pools as datasets of a lake."""
 
     format = "pool"
+    description = "a Zed lake with one pool"
 
     def __init__(self) -> None:
         self._cache = ContentsCache()

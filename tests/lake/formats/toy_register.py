@@ -15,8 +15,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
+
 from lake_core import runtime
-from lake_core.dataset import NOTHING, Applied, ApplyContext, DatasetConflict, DatasetFormat, KeyClass
+from lake_core.dataset import (
+    NOTHING,
+    Applied,
+    ApplyContext,
+    DatasetConflict,
+    DatasetFormat,
+    KeyClass,
+    ObjectsInspection,
+)
 from lake_core.errors import NotFound
 from lake_core.store import ObjectStore
 
@@ -77,11 +87,26 @@ class Register:
         self.store.put(HEAD, str(version).encode())
 
 
+class RegisterInspection(ObjectsInspection):
+    """The lines of a register, as SQL reads them."""
+
+    def schema(self) -> pa.Schema:
+        return pa.schema([("line", pa.string())])
+
+    def batches(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.RecordBatchReader:
+        return pa.table([pa.array(Register(self.store).lines())], self.schema()).to_reader()
+
+
 class RegisterFormat(DatasetFormat):
     """What a lake must know of registers."""
 
     format = "register"
+    description = "a register of lines"
     derived_prefix = "index/"
+    is_tabular = True
+
+    def inspect(self, store: ObjectStore) -> RegisterInspection:
+        return RegisterInspection(self, store)
 
     def key_class(self, key: str) -> KeyClass | None:
         return next((kind for pattern, kind in _CLASSES if pattern.fullmatch(key)), None)
