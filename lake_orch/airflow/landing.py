@@ -1,4 +1,4 @@
-"""Landing zones: files that arrive in a folder or prefix, each in its table once."""
+"""Landing zones: files that arrive in a folder or prefix, each in its dataset once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, AssetWatcher, BaseOperator
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from lake_orch.airflow.dataset import LakeTable
+from lake_orch.airflow.dataset import LakeDataset
 from lake_orch.airflow.hook import DEFAULT_CONNECTION, LakeHook
 from lake_orch.airflow.links import LINKS, set_links
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from lake_core.lake.state.state_store import StateStore
+    from lake_orch.assets.asset_format import AssetLanding
     from lake_orch.assets.landing.batch import LandedBatch
     from lake_orch.assets.landing.ledger import Ledger
 
@@ -26,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class LandingOperator(BaseOperator):
-    """Appends the new files of a landing zone to a table, in a session: one batch after another, each once.
+    """Appends the new files of a landing zone to a dataset, in a session: one batch after another, each once.
 
     The batches have numbers, which are their transaction identifiers. So a batch that two runs land is there once, and
     they are landed in order, by one task. What has landed stays when the task is cleared: files are not landed again.
@@ -40,7 +41,7 @@ class LandingOperator(BaseOperator):
         *,
         name: str,
         url: str,
-        into: LakeTable,
+        into: LakeDataset,
         pattern: str = "*",
         settle: timedelta = timedelta(0),
         storage_options: Mapping[str, Any] | None = None,
@@ -54,7 +55,7 @@ class LandingOperator(BaseOperator):
         Args:
             name: The permanent name of the zone.
             url: The folder or prefix, on any store that fsspec supports.
-            into: The table.
+            into: The table, the pool, or a dataset of another format in which files land.
             pattern: The files to land.
             settle: How long a file must not have changed before it lands.
             storage_options: Options of fsspec. A value may be `{"env": name}`, for an environment variable.
@@ -68,11 +69,20 @@ class LandingOperator(BaseOperator):
         self.into, self.read, self.most_batches = into, read, most_batches
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Land what is new, and return how many batches, files and rows that are."""
+        """Land what is new, and return how many batches, files and rows that are.
+
+        Raises:
+            InvalidDefinition: A setting of the dataset is invalid or has no effect, or no files land in its format.
+        """
         from lake_orch.airflow.errors import without_retry
         from lake_orch.airflow.task_run import TaskRun
+        from lake_orch.assets.asset_format import AssetOutput, asset_format
 
         with without_retry():
+            format, settings = asset_format(self.into.format, {}), self.into.settings()
+            producer = f"landing zone {self.zone['name']!r}"
+            format.names.check(settings, "output", producer)
+            landing = format.landing(AssetOutput(producer=producer, asset_key=None, metadata=settings))
             run = TaskRun.writing_to(self.into.path, self.into.connection, self.into.branch)
             if run.own is not None:
                 raise ValueError("files land in a session: put the task into a lake_session")
@@ -82,47 +92,36 @@ class LandingOperator(BaseOperator):
             landed = {"batches": 0, "files": 0, "rows": 0}
             with workspace:
                 ledger = _ledger(self.zone, self.into.connection)
-                table = workspace.find(self.into.path, "delta")
-                published = _last_batch(run.lake.at(run.branch), self.into.path, ledger)
+                dataset = workspace.find(self.into.path, self.into.format)
+                published = _last_batch(run.lake.at(run.branch), self.into.path, landing, ledger)
                 if published is not None:
                     ledger.note_landed(published)  # what is only staged may never be published
-                staged = None if table is None else table.snapshot.transaction_version(ledger.zone.app_id)
+                staged = None if dataset is None else landing.last_batch(dataset, ledger.zone.app_id)
                 last = ledger.landed if staged is None else staged
                 for batch in _new_batches(ledger, last, self.most_batches):
-                    rows = batch.to_arrow(schema=self.into.schema) if self.read is None else self.read(batch)
-                    if table is None:
-                        table = workspace.create(
-                            self.into.path, "delta", rows.schema, partition_by=tuple(self.into.partition_by or ())
-                        )
-                    result = table.append(rows, txn=batch.txn)
+                    value = None if self.read is None else self.read(batch)
+                    result = landing.write(batch, value).to(workspace)
                     landed["batches"] += 1
                     landed["files"] += len(batch.files)
-                    landed["rows"] += result.rows or 0
+                    landed["rows"] += landing.row_count(result) or 0
                     _log.info("batch %s of %s: %s files", batch.number, ledger.zone.name, len(batch.files))
         return landed
 
 
-def _last_batch(state: StateStore, path: str, ledger: Ledger) -> int | None:
-    """Return the last batch that is in the table of a state, or None if it does not say."""
-    if path not in state.datasets():
-        return None
-    return state.delta(path).snapshot.transaction_version(ledger.zone.app_id)
+def _last_batch(state: StateStore, path: str, landing: AssetLanding[Any], ledger: Ledger) -> int | None:
+    """Return the last batch that is in the dataset of a state, or None if it does not say."""
+    return landing.last_batch(state.open(path), ledger.zone.app_id) if path in state.datasets() else None
 
 
 def _new_batches(ledger: Ledger, landed: int, most: int) -> list[LandedBatch]:
-    """Group new files into batches, and return those that are not in the table yet, in order."""
+    """Group new files into batches, and return those that have not landed yet, in order."""
     from lake_orch.assets.landing.batch import LandedBatch
 
     diff = ledger.diff(ledger.zone.files(), landed)
     for file in diff.rewritten:
-        _log.warning("%s was rewritten after it had landed: the table has the rows of the first version", file.key)
-    waiting = list(diff.new)
-    while waiting:
-        new_batch = ledger.make_batch(waiting)
-        if new_batch is None:
-            break
-        taken = {file.key for file in new_batch.files}
-        waiting = [file for file in waiting if file.key not in taken]
+        _log.warning("%s was rewritten after it had landed: the first version has landed", file.key)
+    while ledger.make_batch(diff.new) is not None:  # files that are in a batch already are left out
+        pass
     return [LandedBatch.begin(ledger, record.number) for record in ledger.batches(after=landed)[:most]]
 
 

@@ -8,9 +8,9 @@ the state, and reports what was written. It names no format.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from lake_core.backoff import Backoff
 from lake_core.dataset import UnknownFormat
@@ -25,8 +25,11 @@ from lake_orch.errors import InvalidDefinition
 from lake_orch.location import table_path
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from lake_core.errors import LakeError
     from lake_core.store import ObjectStore
+    from lake_core.txn import Txn
     from lake_core.workspace import Workspace
     from lake_orch.assets.owner import Owner
 
@@ -193,10 +196,51 @@ class AssetRead(ABC):
         """Return the value of some partitions, or of all if `keys` is None, as the annotated type."""
 
 
-class AssetFormat(ABC):
-    """How values are stored in one format. Its fields, if it has any, are the options of an IO manager.
+class Batch(Protocol):
+    """Files of a landing zone that are written together."""
 
-    A subclass is a dataclass whose fields have defaults.
+    @property
+    def name(self) -> str:
+        """Return the name of the batch in errors and the log."""
+
+    @property
+    def txn(self) -> Txn:
+        """Return the transaction identifier to write the batch with: that of the zone, and the batch's number."""
+
+    def open_files(self) -> Iterator[tuple[str, IO[bytes]]]:
+        """Yield the name of each file in errors, with its decompressed bytes."""
+
+    def to_arrow(self, *, schema: pa.Schema | None = None) -> pa.Table:
+        """Read the rows of files whose extension is that of a format of rows. Raises UnsupportedData."""
+
+
+class AssetLanding(ABC, Generic[ResultT]):
+    """How the batches of a landing zone are added to one dataset, in the order of their numbers, each once."""
+
+    path: str
+    """The path of the dataset, relative to the lake's root."""
+
+    @abstractmethod
+    def last_batch(self, dataset: Any, application: str) -> int | None:
+        """Return the highest number that the dataset records for the application of a zone, or None."""
+
+    @abstractmethod
+    def write(self, batch: Batch, value: Any | None) -> AssetWrite[ResultT]:
+        """Prepare the write of a batch, which does nothing if the dataset records the batch.
+
+        `value` is what the zone's own function read of the batch. It is None if the format reads the files itself.
+        """
+
+    @abstractmethod
+    def row_count(self, result: ResultT) -> int | None:
+        """Return the number of rows or records of a batch by the result of its write, or None if it is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssetFormat(ABC):
+    """How values are stored in one format.
+
+    A subclass with options is a dataclass. Its fields are the options of an IO manager, and have defaults.
     """
 
     format: ClassVar[str]
@@ -207,6 +251,8 @@ class AssetFormat(ABC):
     """Whether a run can write and read some partitions of an asset. Otherwise, partitioned assets are refused."""
     is_dataset: ClassVar[bool] = True
     """Whether values are datasets of a `DatasetFormat`. If not, they are plain files of the lake."""
+    kind: ClassVar[str] = ""
+    """The kind of its assets in the UI, such as `deltalake`. Without one, that is the name of the format."""
     reading_code: ClassVar[str] = "lake.at('{commit}').open('{path}')"
     """Python code that reads a dataset as of a commit, for whoever looks at its metadata."""
 
@@ -260,10 +306,23 @@ class AssetFormat(ABC):
     def read(self, request: AssetInput) -> AssetRead:
         """Prepare the read of an input. Raises InvalidDefinition."""
 
+    def landing(self, output: AssetOutput) -> AssetLanding[Any]:
+        """Prepare to add the batches of a landing zone to an output. Raises InvalidDefinition, the default."""
+        raise InvalidDefinition(
+            f"{output.producer} lands in the format {self.format!r}, which takes no batches of files: land in a table, "
+            "and write the output from its rows"
+        )
+
 
 def asset_formats() -> Sequence[str]:
     """Return the names of the installed formats, in order."""
     return list(installed(ASSET_FORMATS))
+
+
+def check_appends(mode: str, subject: str) -> None:
+    """Raise InvalidDefinition for a mode of a landing zone's output that would replace what has landed."""
+    if mode != "append":
+        raise InvalidDefinition(f"{MODE} of {subject} is {mode!r}, but batches are appended: leave it out")
 
 
 def asset_format_class(name: str) -> type[AssetFormat]:
@@ -282,16 +341,20 @@ def asset_format_class(name: str) -> type[AssetFormat]:
     return kind
 
 
-def asset_format(name: str, options: Mapping[str, Any]) -> AssetFormat:
-    """Return a format with options. Raises UnknownFormat; InvalidDefinition for options that it does not have."""
+def asset_format(name: str, options: Mapping[str, Any], shared: Mapping[str, Any] | None = None) -> AssetFormat:
+    """Return a format with options, and with those of the shared options that it has.
+
+    Raises UnknownFormat; InvalidDefinition for options that it does not have.
+    """
     kind = asset_format_class(name)
-    known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
+    known = [each.name for each in fields(kind)]
+    options = {option: value for option, value in (shared or {}).items() if option in known} | dict(options)
     unknown = sorted(options.keys() - set(known))
     if unknown:
         raise InvalidDefinition(
             f"the format {name!r} has no option {unknown[0]!r}: its options are {', '.join(known) or 'none'}"
         )
-    for each in fields(kind):  # type: ignore[arg-type]
+    for each in fields(kind):
         value = options.get(each.name, each.default)
         if isinstance(each.default, bool | int | str) and type(value) is not type(each.default):
             raise InvalidDefinition(

@@ -3,17 +3,19 @@
 # No `from __future__ import annotations` here: components' fields are read as objects.
 
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import dagster as dg
 import pyarrow as pa
 from pydantic import Field
 
+from lake_orch.assets.asset_format import asset_format_class
 from lake_orch.components.asset_options import asset_options
 from lake_orch.components.references import SensorStatus, StorageOptions, described, load_function
 from lake_orch.components.scaffolding import scaffolds
 from lake_orch.errors import InvalidDefinition
 from lake_orch.landing_zone import LandingZone, landing_zone_definitions
+from lake_orch.landing_zone.definitions import format_of
 from lake_orch.spark.type_name import arrow_type_of
 
 
@@ -51,7 +53,10 @@ class LandingZoneComponent(dg.Component, dg.Model, dg.Resolvable):
         described("The asset that appends the files; by default one whose key is the zone's name."),
     ] = None
     into: Annotated[
-        Literal["table", "pool"], described("Where the files land: a table, or a pool for lines of JSON of any shape.")
+        str,
+        described(
+            "Where the files land: table, pool for lines of JSON of any shape, or the format of another package."
+        ),
     ] = "table"
     path: Annotated[str | None, described("The table's path below the root; by default tables/<key>.")] = None
     partition_by: Annotated[list[str], described("The table's partition columns.")] = Field(default_factory=list)
@@ -80,10 +85,11 @@ class LandingZoneComponent(dg.Component, dg.Model, dg.Resolvable):
             self.max_files,
             self.max_bytes,
         )
+        format = asset_format_class(format_of(self.into))
         spec = self.asset or dg.AssetSpec(self.name)
         options = asset_options(
             spec,
-            kinds=("zed",) if self.into == "pool" else ("deltalake",),
+            kinds=(format.kind or format.format,),
             metadata={} if self.path is None else {"lake/path": self.path},
         )
         return landing_zone_definitions(

@@ -55,7 +55,7 @@ class AssetIOManager(HasPlaces, ConfigurableIOManager):
     def _only_format(self, **options: Any) -> AssetFormat:
         """Return the format of an IO manager that has one. Its options have the names of the settings."""
         kind = self.format_class({})
-        names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
+        names = {each.name for each in fields(kind)}
         return kind(**{name: value for name, value in self if name in names}, **options)
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:

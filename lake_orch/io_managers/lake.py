@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from pydantic import Field
@@ -156,9 +156,7 @@ class LakeIOManager(HasTypeHandlers, AssetIOManager):
                 f"formats has options for {unknown[0]!r}, which is no format: use one of {', '.join(asset_formats())}"
             )
         shared = {"spark": self.spark, "handlers": self.type_handlers()}
-        known = {each.name for each in fields(asset_format_class(name))}  # type: ignore[arg-type]
-        options = {option: value for option, value in shared.items() if option in known}
-        return asset_format(name, options | self.formats.get(name, {}))
+        return asset_format(name, self.formats.get(name, {}), shared)
 
 
 def _named(metadata: Mapping[str, Any], subject: str) -> str | None:

@@ -1,29 +1,29 @@
-"""The sensor that makes batches and requests runs, and the asset that appends a batch to its table or pool."""
+"""The sensor that makes batches and requests runs, and the asset that appends a batch to its dataset."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets and sensors as objects.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import dagster as dg
 import pyarrow as pa
 
-from lake_core.delta.errors import TableNotFound
-from lake_core.lake.errors import RefNotFound
-from lake_core.pool.errors import NoSuchPool
+from lake_core.lake.errors import DatasetNotFound, RefNotFound
 from lake_core.readable import count_of
 from lake_core.store import open_store
+from lake_orch.assets.asset_format import AssetOutput, asset_format
 from lake_orch.assets.landing.batch import LandedBatch
 from lake_orch.assets.landing.ledger import BatchRecord, LandingDiff, Ledger
 from lake_orch.assets.landing.zone import LandingZone
-from lake_orch.assets.pools.settings import NAMES, POOL_COMMIT, PoolSettings
-from lake_orch.assets.tables.settings import append_schema_mode
-from lake_orch.dagster.metadata import plain_metadata
+from lake_orch.dagster.metadata import dagster_metadata, plain_metadata
 from lake_orch.dagster.owner import owner_of_asset
+from lake_orch.dagster.page_links import page_links
+from lake_orch.dagster.runs.attempt import Attempt, partition_keys
+from lake_orch.dagster.step.type_handlers import handlers_of_step
 from lake_orch.errors import BatchOutOfTurn, InvalidDefinition
-from lake_orch.landing_zone.into_pool import land_in_pool, last_batch
 from lake_orch.location import checked_path, table_path
 from lake_orch.resources import LakeResource
 
@@ -36,8 +36,7 @@ A lake that is created again counts batches from 1, while Dagster still has the 
 _MOST_RUNS = 1000
 
 Read: TypeAlias = Callable[[LandedBatch], Any]
-"""Reads the rows of a batch, as any type that can be written to the table or pool."""
-Destination: TypeAlias = Literal["table", "pool"]
+"""Reads the rows of a batch, as any type that can be written to the dataset."""
 
 
 def ledger_of(zone: LandingZone, lake: LakeResource) -> Ledger:
@@ -52,15 +51,17 @@ def landed(
     ledger: Ledger,
     branch: str | None = None,
     *,
-    into: Destination = "table",
+    into: str = "table",
 ) -> int:
-    """Return the number of the last batch in the table or pool.
+    """Return the number of the last batch in the dataset at the path `table`.
 
     The transaction identifier has it. If that has expired, the ledger has it. `branch` replaces the lake's branch.
     """
+    format = asset_format(format_of(into), {})
+    landing = format.landing(AssetOutput(producer=_subject(zone), asset_key=None, metadata={"lake/path": table}))
     try:
-        last = _LAST_BATCH_IN[into](lake, table, zone.app_id, branch)
-    except (TableNotFound, NoSuchPool, RefNotFound):
+        last = landing.last_batch(lake.read(table, format.format, None, ref=branch), zone.app_id)
+    except (DatasetNotFound, RefNotFound):
         if branch is not None:
             # The ledger only counts batches on the lake's branch.
             return 0
@@ -68,14 +69,13 @@ def landed(
     return ledger.landed if last is None else max(last, 0)
 
 
-def _last_batch_in_table(lake: LakeResource, path: str, app_id: str, ref: str | None) -> int | None:
-    return lake.read_table(path, None, ref=ref).snapshot.transaction_version(app_id)
+def format_of(into: str) -> str:
+    """Return the format in which a landing zone lands. `table` is another word for `delta`."""
+    return "delta" if into == "table" else into
 
 
-_LAST_BATCH_IN: dict[Destination, Callable[[LakeResource, str, str, str | None], int | None]] = {
-    "table": _last_batch_in_table,
-    "pool": last_batch,
-}
+def _subject(zone: LandingZone) -> str:
+    return f"landing zone {zone.name!r}"
 
 
 def batch_of(
@@ -98,10 +98,10 @@ def landing_zone_asset(
     read: Read | None = None,
     schema: pa.Schema | None = None,
     partition_by: Sequence[str] = (),
-    into: Destination = "table",
+    into: str = "table",
     **options: Any,
 ) -> dg.AssetsDefinition:
-    """Make an asset that appends the files of a landing zone to its table, one batch in each run, each file once.
+    """Make an asset that appends the files of a landing zone to its dataset, one batch in each run, each file once.
 
     Args:
         zone: The landing zone.
@@ -109,39 +109,49 @@ def landing_zone_asset(
         read: Returns the rows of a batch. By default, the extension of the files decides how they are read.
         schema: The schema of the table and of the rows.
         partition_by: The partition columns of the table.
-        into: `"pool"` loads lines of JSON of any shape into a pool, with the metadata of `PoolIOManager`.
-        options: The options of `@dg.asset`.
+        into: The format, such as `"pool"`, which loads lines of JSON of any shape, or that of another package.
+        options: The options of `@dg.asset`. The metadata is that of the format's IO manager.
+
+    Raises:
+        InvalidDefinition: A setting is invalid, or has no effect in the format, or batches do not land in it.
     """
     asset_key = dg.AssetKey.from_coercible(key if key is not None else zone.name)
-    metadata = plain_metadata(options.get("metadata") or {})
-    if into == "pool":
-        if schema is not None or partition_by:
-            raise InvalidDefinition(
-                f"landing zone {zone.name!r} lands in a pool, which takes records of any shape and is sorted by a key: "
-                "leave schema and partition_by out, and name the key by the metadata lake/key"
-            )
-        NAMES.check(metadata, "output", f"landing zone {zone.name!r}")
-        return _pool_asset(
-            zone, asset_key, PoolSettings.parse(asset_key.path, metadata, f"landing zone {zone.name!r}"), read, options
+    format, subject = asset_format(format_of(into), {}), _subject(zone)
+    arguments = {"schema": schema, "partition_by": tuple(partition_by) or None}
+    declared = {f"lake/{name}": value for name, value in arguments.items() if value is not None}
+    if unknown := [name.removeprefix("lake/") for name in declared if name not in format.names.output]:
+        raise InvalidDefinition(
+            f"{subject} lands in {format.names.datasets}, which have no {' and no '.join(unknown)}: "
+            f"leave {' and '.join(unknown)} out"
         )
-    path = table_path(asset_key.path, metadata)
-    schema_mode = append_schema_mode(metadata, f"landing zone {zone.name!r}")
+    metadata = plain_metadata(options.get("metadata") or {})
+    format.names.check(metadata, "output", subject)
+    output = AssetOutput(producer=subject, asset_key=asset_key.path, metadata={**metadata, **declared})
+    format.landing(output)  # so that mistakes appear before the first run
 
     def land(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[Any]:
-        batch = _batch_in_turn(context, zone, lake, path, "table")
-        rows = read(batch) if read is not None else batch.to_arrow(schema=schema)
-        table = lake.table(context, path, partition_by=partition_by)
-        table.append(rows, schema_mode=schema_mode, txn=batch.txn)
-        return dg.MaterializeResult(metadata={**table.metadata(), **_batch_metadata(batch)})
+        own = asset_format(format.format, {}, {"handlers": handlers_of_step(context)})
+        landing = own.landing(replace(output, owner=owner_of_asset(asset_key, context.run)))
+        batch = _batch_in_turn(context, zone, lake, landing.path, into)
+        write = landing.write(batch, None if read is None else read(batch))
+        attempt = Attempt.of_step(context, partition_keys(context), f"{landing.path}#{batch.number}")
+        with lake.workspace(attempt) as workspace:
+            result = write.to(workspace)
+        written = write.written(result, workspace)
+        context.log.info(f"{batch.name}: {written.summary}")
+        described = dagster_metadata(written.metadata) | page_links(lake.ui_url, written.metadata)
+        return dg.MaterializeResult(
+            metadata={**described, **_batch_metadata(batch)}, data_version=dg.DataVersion(written.data_version)
+        )
 
-    kinds = options.pop("kinds", {"deltalake"})
+    kinds = options.pop("kinds", {format.kind or format.format})
     asset: Any = dg.asset(key=asset_key, kinds=kinds, **options)
     definition: dg.AssetsDefinition = asset(land)
     return definition
 
 
 def _batch_in_turn(
-    context: dg.AssetExecutionContext, zone: LandingZone, lake: LakeResource, path: str, into: Destination
+    context: dg.AssetExecutionContext, zone: LandingZone, lake: LakeResource, path: str, into: str
 ) -> LandedBatch:
     """Start landing the batch of a run. Raises BatchOutOfTurn if an earlier batch has not landed."""
     batch = batch_of(context, zone, lake)
@@ -166,22 +176,6 @@ def _batch_metadata(batch: LandedBatch) -> dict[str, Any]:
     }
 
 
-def _pool_asset(
-    zone: LandingZone, asset_key: dg.AssetKey, settings: PoolSettings, read: Read | None, options: dict[str, Any]
-) -> dg.AssetsDefinition:
-    def land(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[Any]:
-        batch = _batch_in_turn(context, zone, lake, settings.path, "pool")
-        rows = None if read is None else read(batch)
-        metadata = land_in_pool(context, lake, batch, rows, settings, owner_of_asset(asset_key, context.run))
-        version = dg.DataVersion(metadata[POOL_COMMIT]) if POOL_COMMIT in metadata else None
-        return dg.MaterializeResult(metadata={**metadata, **_batch_metadata(batch)}, data_version=version)
-
-    kinds = options.pop("kinds", {"zed"})
-    asset: Any = dg.asset(key=asset_key, kinds=kinds, **options)
-    definition: dg.AssetsDefinition = asset(land)
-    return definition
-
-
 def landing_zone_sensor(
     zone: LandingZone,
     *,
@@ -192,7 +186,7 @@ def landing_zone_sensor(
     request: Callable[[BatchRecord], Mapping[str, Any]] | None = None,
     max_retries: int = 3,
     minimum_interval_seconds: int = 30,
-    into: Destination = "table",
+    into: str = "table",
     **options: Any,
 ) -> dg.SensorDefinition:
     """Make a sensor that groups new files into batches and requests one run for each.
@@ -203,13 +197,13 @@ def landing_zone_sensor(
     Args:
         zone: The landing zone.
         target: The job or assets to run.
-        table: The path of the table that the batches land in, or of the pool with `into="pool"`.
+        table: The path of the dataset that the batches land in.
         name: The name of the sensor.
         asset_key: The asset on which late and rewritten files are reported.
         request: Returns more arguments of a run request, such as a partition key.
         max_retries: The most times that a failed run is requested again.
         minimum_interval_seconds: The interval between evaluations.
-        into: The kind of dataset that the batches land in.
+        into: The format of the dataset, as of `landing_zone_asset`.
         options: The options of `@dg.sensor`.
     """
     path = checked_path(table)

@@ -91,5 +91,5 @@ def test_a_byte_order_mark_before_the_first_line_is_passed_over(landing: Landing
 
 
 def test_a_pool_takes_no_schema() -> None:
-    with pytest.raises(InvalidDefinition, match="leave schema and partition_by out"):
+    with pytest.raises(InvalidDefinition, match="lands in pools, which have no partition_by: leave partition_by out"):
         landing_zone_definitions(LandingZone("events", "landing"), into="pool", partition_by=["day"])

@@ -49,6 +49,7 @@ class ArrayFormat(AssetFormat):
     """Arrays in Icechunk repositories."""
 
     format = "icechunk"
+    kind = "icechunk"
     names = NAMES
     takes_partitions = True
     reading_code = READING_CODE

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 from fsspec import AbstractFileSystem
@@ -67,6 +67,11 @@ class LandedBatch:
         return cls(ledger.zone, number, files, filesystem, root.rstrip("/"))
 
     @property
+    def name(self) -> str:
+        """Return the name of the batch in errors and the log."""
+        return f"batch {self.number} of landing zone {self.zone.name!r}"
+
+    @property
     def txn(self) -> Txn:
         """Return the transaction identifier of the batch.
 
@@ -88,6 +93,12 @@ class LandedBatch:
     def size(self) -> int:
         """Return the size of the files in bytes."""
         return sum(file.size for file in self.files)
+
+    def open_files(self) -> Iterator[tuple[str, IO[bytes]]]:
+        """Yield the name of each file in errors, with its bytes. The extension decides how it is decompressed."""
+        for file, path in zip(self.files, self.paths, strict=True):
+            with self.filesystem.open(path, "rb", compression="infer") as stream:
+                yield f"{file.key} of landing zone {self.zone.name!r}", stream
 
     def dataset(self, *, format: Any = None, schema: pa.Schema | None = None) -> ds.Dataset:
         """Open the rows lazily. The schema is that of all files together, if none is given.

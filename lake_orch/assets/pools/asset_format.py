@@ -22,9 +22,11 @@ from lake_orch.assets.asset_format import (
     AssetWrite,
     ReadingStep,
     Written,
+    check_appends,
 )
 from lake_orch.assets.pools.data import PoolSlice, holds_records, is_type_of_records, load, write_objects
 from lake_orch.assets.pools.key_ranges import ranges_of_partitions
+from lake_orch.assets.pools.landing import PoolLanding
 from lake_orch.assets.pools.metadata import READING_CODE, PoolResult, pool_metadata
 from lake_orch.assets.pools.owner import claim
 from lake_orch.assets.pools.settings import NAMES, SINCE, PoolInputSettings, PoolSettings, PoolWriteMode
@@ -42,6 +44,7 @@ class PoolFormat(AssetFormat):
     """Pools of records."""
 
     format = "pool"
+    kind = "zed"
     names = NAMES
     takes_partitions = True
     reading_code = READING_CODE
@@ -81,6 +84,13 @@ class PoolFormat(AssetFormat):
     def read(self, request: AssetInput) -> PoolRead:
         """Prepare the read of records."""
         return PoolRead(request, PoolInputSettings.parse(request.settings, request.subject), self.spark)
+
+    def landing(self, output: AssetOutput) -> PoolLanding:
+        """Prepare to load batches of files."""
+        settings = PoolSettings.parse(output.asset_key, output.metadata, output.producer, mode="append")
+        check_appends(settings.mode, output.producer)
+        shown = self.preview_rows if settings.preview_rows is None else settings.preview_rows
+        return PoolLanding(settings.path, settings, output.owner, shown)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,12 @@ from lake_orch.assets.asset_format import (
     ReadingStep,
     ReadOnce,
     Written,
+    check_appends,
 )
 from lake_orch.assets.description import AssetPath
 from lake_orch.assets.tables.data import TableSlice, TypeHandler, load, to_rows
 from lake_orch.assets.tables.data.registry import HANDLERS, can_read_again, handler_of, handler_of_annotation
+from lake_orch.assets.tables.landing import TableLanding
 from lake_orch.assets.tables.metadata import READING_CODE, outcome, write_metadata
 from lake_orch.assets.tables.partition_slice import slice_where
 from lake_orch.assets.tables.preview import preview_metadata
@@ -59,6 +61,7 @@ class TableFormat(AssetFormat):
     """Delta tables."""
 
     format = "delta"
+    kind = "deltalake"
     names = NAMES
     takes_partitions = True
     reading_code = READING_CODE
@@ -112,6 +115,12 @@ class TableFormat(AssetFormat):
     def read(self, request: AssetInput) -> TableRead:
         """Prepare the read of rows."""
         return TableRead(request, InputSettings.parse(request.settings, request.subject), self)
+
+    def landing(self, output: AssetOutput) -> TableLanding:
+        """Prepare to append batches of files."""
+        settings = TableSettings.parse(output.asset_key, output.metadata, output.producer, mode="append")
+        check_appends(settings.mode, output.producer)
+        return TableLanding(settings.path, settings, self.handlers)
 
     def _lineage(self, output: AssetOutput, settings: TableSettings, rows: Rows) -> Mapping[str, Any]:
         """Describe the declared column lineage, or the lineage that was tracked from the loaded inputs to the rows."""

@@ -228,14 +228,6 @@ class InputSettings:
         return {name: value for name, value in metadata.items() if value is not None}
 
 
-def append_schema_mode(metadata: Mapping[str, Any], subject: str) -> Literal["none", "fill", "merge"]:
-    """Read the schema mode of an append from metadata. Raises InvalidDefinition."""
-    mode = _schema_mode(metadata, "none", subject)
-    if mode == "overwrite":
-        raise InvalidDefinition(f"{SCHEMA_MODE} of {subject} is 'overwrite', but its rows are appended: use 'merge'")
-    return mode or "none"
-
-
 def mode_of(metadata: Mapping[str, Any], default: TableWriteMode, subject: str = "the output") -> TableWriteMode:
     """Return the mode that metadata names or implies. Raises InvalidDefinition."""
     implied: TableWriteMode = (
