@@ -139,6 +139,11 @@ class Maintenance:
     """Raises InvalidDefinition for a target with invalid settings."""
     spark: bool = False
     """Whether tasks use Spark for large datasets."""
+    collect: Task | None = None
+    """What the task `garbage_collection` does with a dataset outside of lakes: a lake collects for all datasets.
+
+    Its metadata has `lake/reclaimed_files` and `lake/reclaimed_bytes`. Raises DatasetNotFound.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""The component for maintenance of chosen tables, arrays and pools."""
+"""The component for maintenance of chosen datasets."""
 
 # No `from __future__ import annotations` here: components' fields are read as objects.
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import dagster as dg
 from pydantic import Field
@@ -18,7 +18,7 @@ from lake_orch.maintenance.target import check_common, settings_of
 
 
 class MaintenanceSettings(dg.Model, dg.Resolvable):
-    """The settings for a table or arrays. The defaults are the table's properties, then Delta's defaults."""
+    """The settings for a dataset. The defaults are the table's properties, then Delta's defaults."""
 
     zorder_by: Annotated[list[str] | None, described("The columns by which the task zorder sorts rows.")] = None
     target_size: Annotated[int | None, Field(gt=0), described("The size of a compacted file in bytes.")] = None
@@ -55,12 +55,19 @@ class MaintenanceSettings(dg.Model, dg.Resolvable):
         described("The number of mergeable data objects of a pool from which compaction is due."),
     ] = None
 
-    def options(self) -> dict[str, Any]:
+    options: Annotated[
+        dict[str, Any] | None, described("Settings of a format that another package installs, by name.")
+    ] = None
+
+    def given(self) -> dict[str, Any]:
         """Return the settings that have a value."""
         return {name: value for name, value in self if value is not None}
 
 
-def _resolve_targets(context: dg.ResolutionContext, value: Any) -> dict[str, MaintenanceSettings | None]:
+_Targets: TypeAlias = dict[str, MaintenanceSettings | None]
+
+
+def _resolve_targets(context: dg.ResolutionContext, value: Any) -> _Targets:
     """Read the settings by key. A list stands for keys without settings."""
     if not isinstance(value, Mapping):
         return dict.fromkeys(value)
@@ -70,11 +77,17 @@ def _resolve_targets(context: dg.ResolutionContext, value: Any) -> dict[str, Mai
     }
 
 
+def _resolve_others(context: dg.ResolutionContext, value: Any) -> dict[str, _Targets]:
+    """Read the settings by format and key."""
+    return {format: _resolve_targets(context.at_path(format), targets) for format, targets in value.items()}
+
+
+_settings: Any = MaintenanceSettings.model()
+_targets_model: Any = dict[str, _settings | None] | list[str]
+
+
 def _targets(description: str) -> dg.Resolver:
-    settings: Any = MaintenanceSettings.model()
-    return dg.Resolver(
-        _resolve_targets, model_field_type=dict[str, settings | None] | list[str], description=description
-    )
+    return dg.Resolver(_resolve_targets, model_field_type=_targets_model, description=description)
 
 
 class CheckLimits(dg.Model, dg.Resolvable):
@@ -110,7 +123,7 @@ class CheckLimits(dg.Model, dg.Resolvable):
     )
 )
 class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
-    """Assets that maintain tables, arrays and pools, one for each task, with schedules and health checks."""
+    """Assets that maintain datasets, one for each task, with schedules and health checks."""
 
     tables: Annotated[
         dict[str, MaintenanceSettings | None],
@@ -124,9 +137,17 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
         dict[str, MaintenanceSettings | None],
         _targets("Assets whose pools are maintained, by key: a list, or a mapping to settings of their own."),
     ] = Field(default_factory=dict)
-    paths: Annotated[
-        dict[str, str], described("The paths of tables and arrays that are not at tables/<key>, by asset key.")
+    others: Annotated[
+        dict[str, dict[str, MaintenanceSettings | None]],
+        dg.Resolver(
+            _resolve_others,
+            model_field_type=dict[str, _targets_model],
+            description="Assets of formats that other packages install, by format, then by key as above.",
+        ),
     ] = Field(default_factory=dict)
+    paths: Annotated[dict[str, str], described("The paths of datasets that are not at tables/<key>, by asset key.")] = (
+        Field(default_factory=dict)
+    )
     tasks: Annotated[
         dict[str, str | None] | list[str] | None,
         described(
@@ -159,21 +180,20 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
 
         Raises InvalidDefinition if there is nothing to maintain, a task is unknown, or the function does not exist.
         """
-        unknown = sorted(self.paths.keys() - self.tables.keys() - self.arrays.keys() - self.pools.keys())
+        named = {"delta": self.tables, "icechunk": self.arrays, "pool": self.pools, **self.others}
+        unknown = sorted(self.paths.keys() - {key for datasets in named.values() for key in datasets})
         if unknown:
             raise InvalidDefinition(
-                f"paths has {unknown[0]!r}, which is not among the tables, arrays and pools: add it to one of them"
+                f"paths has {unknown[0]!r}, which is not among the tables, arrays and pools, nor the others: add it "
+                "to one of them"
             )
-        common = self.settings.options() if self.settings else {}
-        named: Mapping[str, Any] = {"delta": self.tables, "icechunk": self.arrays, "pool": self.pools}
+        common = self.settings.given() if self.settings else {}
         check_common(common, [format for format, datasets in named.items() if datasets])
         checks: bool | HealthLimits = self.checks
         if self.checks and self.limits is not None:
             checks = self.limits.limits()
         return lake_maintenance(
-            self._targets_of("delta", self.tables, common),
-            arrays=self._targets_of("icechunk", self.arrays, common),
-            pools=self._targets_of("pool", self.pools, common),
+            others={format: self._targets_of(format, datasets, common) for format, datasets in named.items()},
             tasks=self.tasks,
             schedule=self.schedule,
             automation=self.automation,
@@ -187,14 +207,12 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
             alert=None if self.alert is None else load_function(self.alert, context),
         )
 
-    def _targets_of(
-        self, format: str, datasets: Mapping[str, MaintenanceSettings | None], common: Mapping[str, Any]
-    ) -> list[MaintenanceTarget]:
+    def _targets_of(self, format: str, datasets: _Targets, common: Mapping[str, Any]) -> list[MaintenanceTarget]:
         return [
             MaintenanceTarget(
                 self.paths.get(key, f"{TABLES}/{key}"),
                 dg.AssetKey.from_user_string(key),
-                **{**settings_of(format, common), **(settings.options() if settings else {})},
+                **{**settings_of(format, common), **(settings.given() if settings else {})},
             )
             for key, settings in datasets.items()
         ]

@@ -6,7 +6,8 @@ from typing import Any
 
 import dagster as dg
 
-from lake_orch.assets.arrays.maintenance import ARRAYS, collect_repository
+from lake_core.lake.errors import DatasetNotFound
+from lake_orch.assets.arrays.maintenance import ARRAYS
 from lake_orch.assets.maintenance import TaskContext, all_maintenance, maintenance_of
 from lake_orch.assets.pools.maintenance import POOLS
 from lake_orch.assets.tables.maintenance import TABLES
@@ -38,6 +39,7 @@ def lake_maintenance(
     *,
     arrays: Sequence[Maintainable] = (),
     pools: Sequence[Maintainable] = (),
+    others: Mapping[str, Sequence[Maintainable]] | None = None,
     tasks: Sequence[str] | Mapping[str, str | None] | None = None,
     schedule: str | None = None,
     automation: bool = False,
@@ -51,7 +53,7 @@ def lake_maintenance(
     alert: Alert | None = None,
     **settings: Any,
 ) -> dg.Definitions:
-    """Make assets that maintain tables, arrays and pools of the resource `lake`, one for each task.
+    """Make assets that maintain datasets of the resource `lake`, one for each task.
 
     An asset is partitioned by path if it has several targets. The result of a task on a target is reported as an
     observation of the target's asset.
@@ -60,7 +62,8 @@ def lake_maintenance(
         tables: Paths below the lake's root, asset keys, assets, or `MaintenanceTarget`s with settings of their own.
         arrays: Icechunk repositories, named in the same ways.
         pools: Pools, named in the same ways.
-        tasks: Some of `TASKS`. Each is for tables, for arrays, for pools or for the lake. A mapping gives each its own
+        others: Datasets of formats that other packages install, by format, such as `{"note": ["notes/today"]}`.
+        tasks: Some of `TASKS`. Each is for datasets of a format, or for the lake. A mapping gives each its own
             cron schedule. The default is compaction, checkpoint and vacuum for tables, manifest_rewrite and
             snapshot_expiry for arrays, pool_compaction and pool_vacuum for pools, and garbage_collection and
             session_reaper for the lake. The last two do nothing if the root turns out to be no lake.
@@ -86,7 +89,7 @@ def lake_maintenance(
         InvalidDefinition: A task is unknown, a task is for datasets of which none are named, or the task `zorder` has
             no columns.
     """
-    targets = targets_of(tables, arrays, pools, **settings)
+    targets = targets_of(tables, arrays, pools, others, **settings)
     crons = _crons(_default_tasks(targets) if tasks is None else tasks, schedule, with_health=checks is not False)
     _check_tasks(crons, targets)
     prefix = [key_prefix] if isinstance(key_prefix, str) else list(key_prefix)
@@ -111,7 +114,7 @@ def lake_maintenance(
         elif task == "garbage_collection":
             asset = _garbage_collection_asset(
                 key,
-                [target for target in targets if target.format == "icechunk"],
+                [target for target in targets if maintenance_of(target.format).collect is not None],
                 spark_above_commits if spark else None,
                 {**common, "pool": pool},
                 needs_lake=tasks is not None,
@@ -246,7 +249,7 @@ def _check_not_staged(context: dg.AssetExecutionContext, lake: LakeResource, pat
 
 def _garbage_collection_asset(
     key: dg.AssetKey,
-    arrays: Sequence[MaintenanceTarget],
+    collected_apart: Sequence[MaintenanceTarget],
     spark_above: int | None,
     options: dict[str, Any],
     *,
@@ -258,24 +261,25 @@ def _garbage_collection_asset(
         lake: LakeResource,
         spark: SparkResource | None,
     ) -> Any:
-        if not (needs_lake or arrays or lake.is_lake()):
+        if not (needs_lake or collected_apart or lake.is_lake()):
             context.log.info(f"{lake.root} is a folder of plain tables, where vacuum deletes files: nothing to collect")
             return dg.MaterializeResult(metadata={"lake/due": False})
-        if lake.is_lake() or not arrays:
+        if lake.is_lake() or not collected_apart:
             collector = None if spark is None or spark_above is None else SparkCollector(spark, spark_above)
             collected = garbage_collection(lake, dry_run=config.dry_run, collector=collector)
             return dg.MaterializeResult(metadata=collected | _dry(config))
         total: Counter[str] = Counter()
-        for target in arrays:
-            metadata = collect_repository(
-                TaskContext(lake, target, config, lake.branch_of(context.run.tags, context.instance))
-            )
-            if metadata is None:
-                context.log.warning(f"there are no arrays at {target.path} yet: nothing is collected")
+        for target in collected_apart:
+            task = maintenance_of(target.format).collect
+            assert task is not None
+            try:
+                metadata = task(TaskContext(lake, target, config, lake.branch_of(context.run.tags, context.instance)))
+            except DatasetNotFound:
+                context.log.warning(f"there is nothing at {target.path} yet: nothing is collected")
                 continue
             context.log.info(_result_text("garbage_collection", target.path, metadata, dry_run=config.dry_run))
             if metadata["lake/reclaimed_files"] and not config.dry_run:
-                _observe(context, key, target, collect_repository.__doc__, metadata)
+                _observe(context, key, target, task.__doc__, metadata)
             total.update(metadata)
         return dg.MaterializeResult(metadata={**total, **_dry(config)})
 

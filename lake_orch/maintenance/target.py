@@ -25,7 +25,7 @@ class MaintenanceConfig(dg.Config):
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceTarget(MaintainedDataset):
-    """A table, arrays or a pool to maintain, with settings of its format."""
+    """A dataset to maintain, with settings of its format."""
 
     asset_key: dg.AssetKey
 
@@ -34,23 +34,23 @@ def targets_of(
     tables: Sequence[Maintainable],
     arrays: Sequence[Maintainable] = (),
     pools: Sequence[Maintainable] = (),
+    others: Mapping[str, Sequence[Maintainable]] | None = None,
     **settings: Any,
 ) -> list[MaintenanceTarget]:
-    """Return the tables, arrays and pools of a call, with settings that hold for all of them.
+    """Return the datasets of a call, those of other formats by their format, with settings that hold for all of them.
 
     Raises InvalidDefinition without targets, for a repeated target, and for a retention of arrays that is not an
     interval.
     """
     # A target in `tables` may say itself that it is of another format.
     targets = [target for table in tables for target in _targets(table, settings_of("delta", settings))]
-    named: Mapping[str, Sequence[Maintainable]] = {"icechunk": arrays, "pool": pools}
-    for format, datasets in named.items():
+    for format, datasets in [("icechunk", arrays), ("pool", pools), *(others or {}).items()]:
         own = settings_of(format, settings)
         targets += [replace(target, format=format) for dataset in datasets for target in _targets(dataset, own)]
     check_common(settings, sorted({target.format for target in targets}))
     paths = [target.path for target in targets]
     if not targets:
-        raise InvalidDefinition("maintenance needs tables, arrays or pools: name paths, asset keys or assets")
+        raise InvalidDefinition("maintenance needs tables, arrays, pools or others: name paths, asset keys or assets")
     twice = sorted({path for path in paths if paths.count(path) > 1})
     if twice:
         raise InvalidDefinition(

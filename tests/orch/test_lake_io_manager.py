@@ -393,8 +393,7 @@ def test_values_of_all_formats_are_one_session(tmp_path: Path) -> None:
 def test_a_format_of_ones_own_is_maintained(resources: dict[str, Any]) -> None:
     lake: LakeResource = resources["lake"]
     assert materialize([value_asset("a   b"), dg.asset(name="other")(lambda: "c")], resources).success
-    target = MaintenanceTarget("tables/value", dg.AssetKey("value"), format="note")
-    tasks = lake_maintenance([target], tasks=["squeeze"])
+    tasks = lake_maintenance(others={"note": [dg.AssetKey("value")]}, tasks=["squeeze"])
     with dg.DagsterInstance.ephemeral() as instance:
         health = dg.materialize(list(tasks.assets or ()), selection="maintenance/health/value", resources=resources)  # type: ignore[arg-type]
         (check,) = health.get_asset_check_evaluations()

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from lake_core.lake.errors import DatasetNotFound
 from lake_orch.assets.arrays.settings import SNAPSHOT
 from lake_orch.assets.maintenance import (
     HealthCheck,
@@ -106,14 +105,9 @@ def _manifests(health: ArrayHealth) -> dict[str, Any]:
     }
 
 
-def collect_repository(context: TaskContext) -> dict[str, int] | None:
+def collect_repository(context: TaskContext) -> dict[str, Any]:
     """Delete objects that no branch or tag of a repository outside a lake reaches."""
-    try:
-        repository = _repository(context)
-    except DatasetNotFound:
-        # Its asset is not materialized yet.
-        return None
-    summary = repository.garbage_collect(datetime.now(UTC) - _UNCOMMITTED, dry_run=context.config.dry_run)
+    summary = _repository(context).garbage_collect(datetime.now(UTC) - _UNCOMMITTED, dry_run=context.config.dry_run)
     counts = (
         summary.chunks_deleted,
         summary.manifests_deleted,
@@ -170,4 +164,5 @@ ARRAYS = Maintenance(
     description="What the arrays {path} need, measured from their newest snapshot.",
     link="lake/arrays",
     check=_check,
+    collect=collect_repository,
 )

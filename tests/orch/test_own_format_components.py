@@ -1,0 +1,56 @@
+"""Components for formats of other packages, which are known by their entry points alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from lake_core import Lake
+from lake_orch import LakeResource
+from lake_orch.components import LandingZoneComponent, MaintenanceComponent
+from lake_orch.errors import InvalidDefinition
+from tests.lake.lakes import TOY_FORMATS, forget_formats
+from tests.orch.test_components import build
+
+sys.path.insert(0, str(TOY_FORMATS))
+
+
+@pytest.fixture(autouse=True)
+def _installed() -> Iterator[None]:
+    forget_formats()
+    yield
+    forget_formats()
+
+
+def test_a_dataset_is_maintained(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path)
+    with lake.session() as session:
+        session.create("tables/today", "note", "a   b")
+        session.create("notes/old", "note", "c")
+    defs = build(
+        MaintenanceComponent,
+        others={"note": {"today": None, "old": {"options": {"note": "short"}}}},
+        paths={"old": "notes/old"},
+        tasks=["squeeze"],
+    )
+    resources = {"lake": LakeResource(root=str(tmp_path))}
+    job = dg.Definitions.merge(defs, dg.Definitions(resources=resources)).resolve_implicit_global_asset_job_def()
+    assert job.execute_in_process(
+        partition_key="tables/today", asset_selection=[dg.AssetKey(["maintenance", "squeeze"])]
+    ).success
+    assert lake.at().open("tables/today").text == "a b"
+
+
+def test_a_setting_that_the_format_does_not_have_is_refused() -> None:
+    with pytest.raises(InvalidDefinition, match="retention has no effect on tables/today"):
+        build(MaintenanceComponent, others={"note": {"today": {"retention": "7 days"}}})
+
+
+def test_files_land(tmp_path: Path) -> None:
+    defs = build(LandingZoneComponent, name="names", url=str(tmp_path), into="register")
+    (asset,) = defs.assets or ()
+    assert asset.specs_by_key[dg.AssetKey("names")].kinds == {"register"}  # type: ignore[union-attr]
