@@ -1,4 +1,4 @@
-"""Sensors for changes by any writer: new versions of tables, and branches that are created, moved or deleted."""
+"""Sensors for changes by any writer: of tables and other datasets, and of branches."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of sensors as objects.
 
@@ -26,12 +26,12 @@ _MOST_CHANGES = 1000
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """The changes of a table since the last tick of the sensor."""
+    """The changes of a table, or of another dataset of a lake, since the last tick of the sensor."""
 
     path: str
     asset_key: dg.AssetKey
     version: int | None
-    """The table's version now, or None if it was dropped."""
+    """The version now. None for a dataset that was dropped, or whose format counts no versions."""
     operations: Sequence[str] = ()
     """The operations in order, as the table's history names them."""
     metrics: Mapping[str, int] = field(default_factory=dict)
@@ -40,6 +40,8 @@ class TableChange:
     """The number of versions, or commits of the lake, since the last tick."""
     commit: str | None = None
     """The lake's commit, if there is a lake."""
+    is_dropped: bool = False
+    """Whether the dataset is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ def table_change_sensor(
     minimum_interval_seconds: int = 30,
     **options: Any,
 ) -> dg.SensorDefinition:
-    """Make a sensor for new versions of tables, by any writer.
+    """Make a sensor for new versions of tables, by any writer. In a lake, datasets of all formats are watched alike.
 
     For each changed or dropped table, it reports an observation of the asset, with the version, commit, operations and
     data version. The data version makes assets downstream of an external table stale. With a `target`, it requests a
@@ -128,8 +130,10 @@ def _lake_changes(
         entries = [changed_datasets(commit)[path] for commit in changes]
         operations = [str(entry.get("operation")) for entry in entries]
         metrics = _sum(entry.get("summary") for entry in entries)
-        version = state.delta(path).version if path in state.datasets() else None
-        yield TableChange(path, key, version, operations, metrics, len(changes), changes[-1].id if changes else head)
+        dataset = state.dataset(path) if path in state.datasets() else None
+        version = None if dataset is None else dataset.format.version(dataset)
+        commit = changes[-1].id if changes else head
+        yield TableChange(path, key, version, operations, metrics, len(changes), commit, is_dropped=dataset is None)
 
 
 def _plain_changes(
@@ -140,7 +144,7 @@ def _plain_changes(
         table = lake.find_table(path)
         if table is None:
             if cursor.pop(path, None) is not None:
-                yield TableChange(path, key, None, ["DROP"], commits=1)
+                yield TableChange(path, key, None, ["DROP"], commits=1, is_dropped=True)
             continue
         if cursor.get(path) == table.version:
             continue
@@ -172,15 +176,16 @@ def _sum(summaries: Any) -> dict[str, int]:
 
 def _observation(change: TableChange, lake: LakeResource) -> dg.AssetObservation:
     metadata: dict[str, Any] = {PATH: change.path, "lake/changes": change.commits}
-    metadata |= {"lake/dropped": True} if change.version is None else {VERSION: change.version}
+    metadata |= {"lake/dropped": True} if change.is_dropped else {}
+    metadata |= {} if change.version is None else {VERSION: change.version}
     if change.operations:
         metadata["lake/operations"] = ", ".join(change.operations[-20:])
     if change.commit is not None:
         metadata |= {COMMIT: change.commit, BRANCH: lake.branch}
-        is_there = {} if change.version is None else {PATH: change.path}
+        is_there = {} if change.is_dropped else {PATH: change.path}
         metadata |= page_links(lake.ui_url, {COMMIT: change.commit, **is_there})
     metadata |= {f"lake/{name}": value for name, value in change.metrics.items()}
-    data_version = "dropped" if change.version is None else str(change.version)
+    data_version = "dropped" if change.is_dropped else str(change.commit if change.version is None else change.version)
     return dg.AssetObservation(change.asset_key, metadata=metadata, tags={"dagster/data_version": data_version})
 
 

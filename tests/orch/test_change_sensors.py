@@ -15,6 +15,7 @@ from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_orch import InvalidDefinition, LakeResource
 from lake_orch.change_sensors import BranchChange, TableChange, branch_sensor, external_table, table_change_sensor
+from tests.lake.lakes import TOY_FORMATS, forget_formats
 
 ROWS = pa.table({"id": [1, 2]})
 ORDERS = external_table("orders", "shared/orders")
@@ -103,6 +104,29 @@ def test_new_commits_of_a_lake(tmp_path: Path, instance: dg.DagsterInstance) -> 
     with lake.session("dev") as session:
         session.delta("shared/orders").append(ROWS)
     assert watch.metadata() == [], "another branch is none of its business"
+
+
+def test_changes_of_any_dataset_of_a_lake(
+    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(TOY_FORMATS))
+    forget_formats()
+    lake = Lake.create(tmp_path)
+    with lake.session() as session:
+        session.create("notes/today", "note", "first")
+        session.create("tables/names", "register")
+    notes = external_table("today", "notes/today", kinds={"note"})
+    watch = Watch(table_change_sensor([notes, "tables/names"]), LakeResource(root=str(tmp_path)), instance)
+    assert [entry.get("lake/version") for entry in watch.metadata()] == [None, 0]
+    with lake.session() as session:
+        session.open("notes/today").write("second")
+    (event,) = watch.tick().asset_events
+    assert event.metadata["lake/operations"].value == "WRITE"
+    assert event.tags == {"dagster/data_version": lake.list_branches()["main"]}
+    with lake.session() as session:
+        session.drop("notes/today")
+    (event,) = watch.tick().asset_events
+    assert event.tags == {"dagster/data_version": "dropped"}
 
 
 def test_a_drop_and_a_new_table_of_a_lake(tmp_path: Path, instance: dg.DagsterInstance) -> None:
