@@ -132,8 +132,8 @@ def _lake_changes(
         metrics = _sum(entry.get("summary") for entry in entries)
         dataset = state.dataset(path) if path in state.datasets() else None
         version = None if dataset is None else dataset.format.version(dataset)
-        commit = changes[-1].id if changes else head
-        yield TableChange(path, key, version, operations, metrics, len(changes), commit, is_dropped=dataset is None)
+        reported = changes[-1].id if changes else head
+        yield TableChange(path, key, version, operations, metrics, len(changes), reported, is_dropped=dataset is None)
 
 
 def _plain_changes(

@@ -175,7 +175,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_orch.runs": (*_ALL_OF_CORE, *_LANE_FOUNDATION),
     "lake_orch.assets": (
         *_ALL_OF_CORE,
-        *("lake_orch.errors", "lake_orch.tags", "lake_orch.definition_metadata", "lake_orch.location"),
+        *("lake_orch.errors", "lake_orch.tags", "lake_orch.definition_metadata", "lake_orch.location", "lake_pipes"),
     ),
     "lake_orch.assets.tables": (*_ALL_OF_CORE, *_LANE_FOUNDATION, "lake_orch.assets", "lake_orch.runs", "lake_pipes"),
     **{

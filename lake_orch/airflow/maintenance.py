@@ -163,7 +163,7 @@ def maintain_dataset(
     target = MaintainedDataset(path, format=format, **settings)
     target.check()
     context = TaskContext(_Opened(place), target, _Config(dry_run), DEFAULT_BRANCH)
-    done = {name: maintenance.tasks[name](context) for name in maintenance.default_tasks}
+    done = {name: maintenance.tasks[name](context) for name in maintenance.regular_tasks()}
     return {
         task: {name: value for name, value in metadata.items() if isinstance(value, (bool, int, float, str))}
         for task, metadata in done.items()

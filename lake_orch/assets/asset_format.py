@@ -20,9 +20,11 @@ from lake_orch.assets.description import AssetPath
 from lake_orch.assets.metadata_names import ASSET_FORMATS, MetadataNames
 from lake_orch.assets.partitions import Partitions
 from lake_orch.assets.place import Place
+from lake_orch.assets.report import describe_write, read_with
 from lake_orch.definition_metadata import MODE
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import table_path
+from lake_pipes.metadata import PATH, SKIPPED, receipt_metadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from lake_core.txn import Txn
     from lake_core.workspace import Workspace
     from lake_orch.assets.owner import Owner
+
+READING_CODE: Final = "lake.at('{commit}').open('{path}')"
+"""Python code that reads a dataset of any format as of a commit."""
 
 FORMAT: Final = "lake/format"
 """The metadata that names the format of an asset."""
@@ -76,6 +81,11 @@ class AssetOutput:
     def subject(self) -> str:
         """Return the name of the output in errors and the log."""
         return f"the output of {self.producer}"
+
+    @property
+    def path(self) -> str:
+        """Return where the output is stored, relative to the lake's root. Raises InvalidDefinition."""
+        return self.located(table_path(self.asset_key, self.metadata))
 
     def located(self, path: str) -> str:
         """Return where the output is stored, from the path of its asset."""
@@ -150,6 +160,25 @@ class Written:
     data_version: str
     """What differs where the data differs: not for an attempt that an earlier one made already."""
     warnings: Sequence[str] = ()
+
+    @classmethod
+    def of_dataset(cls, workspace: Workspace, path: str, size: str, data_version: str) -> Written:
+        """Return the report of a write of a dataset, once the workspace is finished.
+
+        `size` says what was written, such as `3 lines`.
+        """
+        receipt, url = workspace.receipt, workspace.url(path)
+        is_skipped = receipt is not None and receipt.skipped
+        commit = None if receipt is None else receipt.commit
+        metadata = {
+            **({} if receipt is None else receipt_metadata(receipt)),
+            **read_with(commit, path, READING_CODE),
+            **({SKIPPED: True} if is_skipped else {}),
+            "dagster/uri": url,
+            PATH: path,
+        }
+        summary = describe_write(size, url, f"data version {data_version[:8]}", receipt, skipped=is_skipped)
+        return cls(summary, metadata, data_version)
 
 
 class AssetWrite(ABC, Generic[ResultT]):
@@ -253,7 +282,7 @@ class AssetFormat(ABC):
     """Whether values are datasets of a `DatasetFormat`. If not, they are plain files of the lake."""
     kind: ClassVar[str] = ""
     """The kind of its assets in the UI, such as `deltalake`. Without one, that is the name of the format."""
-    reading_code: ClassVar[str] = "lake.at('{commit}').open('{path}')"
+    reading_code: ClassVar[str] = READING_CODE
     """Python code that reads a dataset as of a commit, for whoever looks at its metadata."""
 
     @classmethod

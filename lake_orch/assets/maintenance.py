@@ -104,17 +104,18 @@ class HealthCheck:
 
     name: str
     remedy: str
-    describe: Callable[[Any, Any], str]
-    """Returns what it measures and its limit, by the limits and the target."""
+    describe: str | Callable[[Any, Any], str]
+    """What it measures and its limit, or a function of the limits and the target that returns it."""
     find: Callable[[Any, Any], Finding]
     """Compares the health with the limits."""
 
     def description(self, limits: object, target: object) -> str:
         """Return the description of the check: what it measures, its limit, and the remedy."""
-        return f"{self.describe(limits, target)}; {self.remedy}."
+        text = self.describe if isinstance(self.describe, str) else self.describe(limits, target)
+        return f"{text}; {self.remedy}."
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
     """The maintenance of datasets of one format."""
 
@@ -122,10 +123,11 @@ class Maintenance:
     """The word for them: `tables`."""
     kind: str
     """Their kind in the UI."""
-    settings: frozenset[str]
+    settings: frozenset[str] = frozenset({"options"})
     """The settings of a target that have an effect."""
     tasks: Mapping[str, Task]
-    default_tasks: Sequence[str]
+    default_tasks: Sequence[str] | None = None
+    """The tasks that run where none are named, or None for all."""
     measure: Callable[[Any, Any], Any]
     """Measures a dataset, by its handle and the target."""
     metadata: Callable[[Any], Mapping[str, Any]]
@@ -144,6 +146,10 @@ class Maintenance:
 
     Its metadata has `lake/reclaimed_files` and `lake/reclaimed_bytes`. Raises DatasetNotFound.
     """
+
+    def regular_tasks(self) -> Sequence[str]:
+        """Return the names of the tasks that run where none are named."""
+        return list(self.tasks) if self.default_tasks is None else self.default_tasks
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from lake_orch.dagster.step.type_handlers import HasTypeHandlers
 from lake_orch.definition_metadata import REF, read_choice
 from lake_orch.errors import InvalidDefinition, UnsupportedData
 from lake_orch.io_managers.asset import AssetIOManager
-from lake_orch.location import table_path
 from lake_orch.resources import SparkResource
 
 _FIRST = "delta"
@@ -127,8 +126,7 @@ class LakeIOManager(HasTypeHandlers, AssetIOManager):
     def _stored(self, output: AssetOutput, run: RunOfStep | None, ref: str | None = None) -> str | None:
         """Return the format of what is stored at the place of an output, or None."""
         try:
-            path = output.located(table_path(output.asset_key, output.metadata))
-            dataset = self.lake.format_at(path, run, ref=ref)
+            dataset = self.lake.format_at(output.path, run, ref=ref)
             if dataset is not None:
                 return dataset
             files = self.lake.read_files(run, ref=ref)

@@ -145,7 +145,7 @@ def _crons(
 
 def _default_tasks(targets: Sequence[MaintenanceTarget]) -> Sequence[str]:
     formats = dict.fromkeys(target.format for target in targets)
-    return [*(task for format in formats for task in maintenance_of(format).default_tasks), *LAKE_TASKS]
+    return [*(task for format in formats for task in maintenance_of(format).regular_tasks()), *LAKE_TASKS]
 
 
 def _maintained_by(task: str, targets: Sequence[MaintenanceTarget]) -> list[MaintenanceTarget]:

@@ -28,6 +28,17 @@ def test_all_but_the_example_is_taken_from_the_formats_themselves() -> None:
     assert len([code for code in EXCERPTS if not any(unindented(code) in source for source in SOURCES)]) == 1
 
 
+def test_what_engines_and_orchestrators_need_is_short() -> None:
+    """Count the lines for an IO manager, a maintenance task, `lake head` and Spark, beyond what a lake itself asks."""
+    beyond = ("class NoteAssets", "def squeeze", "def read_note")
+    shown = [code for code in EXCERPTS if any(start in code for start in beyond)]
+    assert len(shown) == len(beyond)
+    (core,) = (code for code in EXCERPTS if "class NoteFormat" in code)
+    head = core[core.index("def head(") : core.index("def version(")]
+    lines = [line for code in (*shown, head) for line in code.splitlines() if line.strip()]
+    assert len(lines) <= 60
+
+
 def test_the_example_writes_two_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(TOY_FORMATS)
     forget_formats()

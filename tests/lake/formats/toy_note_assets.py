@@ -11,8 +11,6 @@ from toy_note import Note
 
 from lake_core.workspace import Workspace
 from lake_orch.assets.asset_format import AssetFormat, AssetInput, AssetOutput, AssetRead, AssetWrite, Written
-from lake_orch.assets.report import describe_write
-from lake_orch.location import table_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,7 @@ class NoteAssets(AssetFormat):
         return annotation in (str, Note)
 
     def write(self, value: Any, output: AssetOutput) -> NoteWrite:
-        return NoteWrite(output.located(table_path(output.asset_key, output.metadata)), value + self.signature)
+        return NoteWrite(output.path, value + self.signature)
 
     def read(self, request: AssetInput) -> NoteRead:
         return NoteRead()
@@ -50,13 +48,7 @@ class NoteWrite(AssetWrite[None]):
 
     def written(self, result: None, workspace: Workspace) -> Written:
         version = hashlib.sha256(self.text.encode()).hexdigest()
-        size, url = f"{len(self.text)} characters", workspace.url(self.path)
-        skipped = workspace.receipt is not None and workspace.receipt.skipped
-        return Written(
-            describe_write(size, url, version[:8], workspace.receipt, skipped=skipped),
-            {"lake/path": self.path},
-            version,
-        )
+        return Written.of_dataset(workspace, self.path, f"{len(self.text)} characters", version)
 
 
 class NoteRead(AssetRead):

@@ -22,20 +22,15 @@ def spaces(note: Note) -> int:
     return len(note.text) - len(" ".join(note.text.split()))
 
 
+def none_left(health: int, limits: object) -> Finding:
+    return Finding(health == 0, health, 0)
+
+
 NOTES = Maintenance(
     datasets="notes",
     kind="note",
-    settings=frozenset({"options"}),
     tasks={"squeeze": squeeze},
-    default_tasks=("squeeze",),
     measure=lambda note, target: spaces(note),
     metadata=lambda health: {"lake/spaces": health},
-    checks=(
-        HealthCheck(
-            "spaces",
-            "run squeeze",
-            lambda limits, target: "Spaces that follow others. Warns above 0",
-            lambda health, limits: Finding(health == 0, health, 0),
-        ),
-    ),
+    checks=[HealthCheck("spaces", "run squeeze", "Spaces that follow others", none_left)],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from toy_register import Register
@@ -20,7 +20,6 @@ from lake_orch.assets.asset_format import (
     Written,
 )
 from lake_orch.errors import UnsupportedData
-from lake_orch.location import table_path
 
 
 class RegisterAssets(AssetFormat):
@@ -41,7 +40,7 @@ class RegisterAssets(AssetFormat):
         return RegisterRead()
 
     def landing(self, output: AssetOutput) -> RegisterLanding:
-        return RegisterLanding(table_path(output.asset_key, output.metadata))
+        return RegisterLanding(output.path)
 
 
 class RegisterRead(AssetRead):
@@ -87,4 +86,5 @@ class BatchWrite(AssetWrite[int]):
 
     def written(self, result: int, workspace: Workspace) -> Written:
         register: Register = workspace.after(self.path, "register")
-        return Written(f"{result} lines", {"lake/lines_written": result}, str(register.version))
+        written = Written.of_dataset(workspace, self.path, f"{result} lines", str(register.version))
+        return replace(written, metadata={**written.metadata, "lake/lines_written": result})
