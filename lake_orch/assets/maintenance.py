@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 MAINTENANCE: Final = "lake_orch.maintenance"
 """The entry point group in which formats register their `Maintenance`: name → the object."""
+
+TASKS: Final = "lake_orch.maintenance_tasks"
+"""The entry point group in which packages add tasks to a format of others: `<format>.<task>` → a `Task`."""
 
 T = TypeVar("T")
 
@@ -211,13 +214,26 @@ def maintained_formats() -> Sequence[str]:
 
 @cache
 def maintenance_of(format: str) -> Maintenance:
-    """Return the maintenance of a format. Raises UnknownFormat."""
+    """Return the maintenance of a format, with the tasks that other packages add to it.
+
+    Raises UnknownFormat; InvalidDefinition for an added task whose name is taken.
+    """
     if format not in installed(MAINTENANCE):
         raise UnknownFormat(
             f"datasets of the format {format!r} have no maintenance (those of {', '.join(maintained_formats())} have)"
         )
     maintenance: Maintenance = installed(MAINTENANCE)[format].load()
-    return maintenance
+    added = {point.name.removeprefix(f"{format}."): point for point in installed(TASKS).values()}
+    tasks = {name: point.load() for name, point in added.items() if name != point.name}
+    if taken := sorted(tasks.keys() & maintenance.tasks.keys()):
+        raise InvalidDefinition(
+            f"{added[taken[0]].value} is registered as the task {taken[0]!r} of the format {format!r}, which has one "
+            f"of this name: rename the entry point of {TASKS}"
+        )
+    if not tasks:
+        return maintenance
+    regular = maintenance.regular_tasks()
+    return replace(maintenance, tasks={**maintenance.tasks, **tasks}, default_tasks=regular)
 
 
 def all_maintenance() -> Iterator[tuple[str, Maintenance]]:

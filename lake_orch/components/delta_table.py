@@ -13,7 +13,7 @@ import dagster as dg
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from lake_orch.assets.tables.data import HANDLERS, TypeHandler, to_rows
+from lake_orch.assets.tables.data import TypeHandler, to_rows, type_handlers
 from lake_orch.assets.tables.settings import NAMES, PREVIEW_ROWS, TableSettings
 from lake_orch.components.dataset import DatasetComponent, DatasetInput
 from lake_orch.components.references import described, load_function
@@ -287,7 +287,7 @@ def _current_handlers() -> Sequence[TypeHandler]:
     try:
         context = dg.AssetExecutionContext.get()
     except dg.DagsterInvariantViolationError:
-        return HANDLERS
+        return type_handlers()
     return handlers_of_step(context)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from lake_orch.assets.asset_format import (
 )
 from lake_orch.assets.description import AssetPath
 from lake_orch.assets.tables.data import TableSlice, TypeHandler, load, to_rows
-from lake_orch.assets.tables.data.registry import HANDLERS, can_read_again, handler_of, handler_of_annotation
+from lake_orch.assets.tables.data.registry import can_read_again, handler_of, handler_of_annotation, type_handlers
 from lake_orch.assets.tables.landing import TableLanding
 from lake_orch.assets.tables.metadata import READING_CODE, outcome, write_metadata
 from lake_orch.assets.tables.partition_slice import slice_where
@@ -72,7 +72,7 @@ class TableFormat(AssetFormat):
     preview_rows: int = 5
     with_column_lineage: bool = True
     spark: SparkSource | None = None
-    handlers: Sequence[TypeHandler] = HANDLERS
+    handlers: Sequence[TypeHandler] = field(default_factory=type_handlers)
 
     def __post_init__(self) -> None:
         if not 0 <= self.preview_rows <= MOST_PREVIEW_ROWS:

@@ -19,13 +19,14 @@ class HasTypeHandlers:
     def type_handlers(cls) -> Sequence[TypeHandler]:
         """Return the handlers of Python types. The first handler that supports a type serves it.
 
-        Override it to add types: `return (IbisTables(), *super().type_handlers())`. The handlers serve the outputs and
+        Those that packages register as entry points of `lake_orch.type_handlers` are among them. Override it to add
+        others: `return (IbisTables(), *super().type_handlers())`. The handlers serve the outputs and
         inputs of assets, the writes of steps in the same job by `LakeResource.table` and `session`, and the checks of
         `DeltaTableComponent`.
         """
-        from lake_orch.assets.tables.data.registry import HANDLERS  # here, as code locations store nothing
+        from lake_orch.assets.tables.data.registry import type_handlers  # here, as code locations store nothing
 
-        return HANDLERS
+        return type_handlers()
 
 
 def handlers_of_step(context: StepContext) -> Sequence[TypeHandler]:

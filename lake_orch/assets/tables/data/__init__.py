@@ -4,7 +4,7 @@ Only libraries that are already imported are used.
 """
 
 from lake_orch.assets.tables.data.handler import TableSlice, TypeHandler
-from lake_orch.assets.tables.data.registry import HANDLERS, handler_of_annotation, load, to_rows
+from lake_orch.assets.tables.data.registry import HANDLERS, handler_of_annotation, load, to_rows, type_handlers
 
 __all__ = [
     "HANDLERS",
@@ -13,4 +13,5 @@ __all__ = [
     "handler_of_annotation",
     "load",
     "to_rows",
+    "type_handlers",
 ]

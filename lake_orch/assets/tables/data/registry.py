@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
+from lake_core.installed import installed
 from lake_orch.assets.description import AssetPath
 from lake_orch.assets.tables.data.arrow_dataset import ArrowDatasets
 from lake_orch.assets.tables.data.arrow_rows import ArrowReaders, ArrowTables
@@ -31,8 +32,16 @@ HANDLERS: tuple[TypeHandler, ...] = (
 )
 """This package's handlers. The first match wins, so the handler of a subclass comes before that of its base."""
 
+TYPE_HANDLERS: Final = "lake_orch.type_handlers"
+"""The entry point group in which packages register handlers: any name → a `TypeHandler`."""
+
 _LAZY = ("pyarrow.dataset.FileSystemDataset", "polars.LazyFrame")
 """The types whose handlers return a new stream each time. Other datasets may be over a stream, which is read once."""
+
+
+def type_handlers() -> Sequence[TypeHandler]:
+    """Return the handlers that other packages register, and then those of this package."""
+    return (*(point.load() for point in installed(TYPE_HANDLERS).values()), *HANDLERS)
 
 
 def to_rows(value: object, name: str, handlers: Sequence[TypeHandler] = HANDLERS) -> Rows:
