@@ -11,6 +11,7 @@ Ownership: TypeAlias = Literal["keep", "take", "shared"]
 
 PARTITION_EXPR = "partition_expr"
 MODE = "lake/mode"
+REPLACE_WHERE = "lake/replace_where"
 OWNER = "lake/owner"
 
 MOST_PREVIEW_ROWS = 50

@@ -213,6 +213,7 @@ def tell(operator: SessionOperator, run: TaskRun, published: PublishedRun | None
     """Say what a publish did: in the log, by links, and by an event for each dataset that it changed."""
     from lake_orch.airflow.events import add_event, changes_of_commit, published_commit
     from lake_orch.airflow.lineage import note_written
+    from lake_orch.assets.asset_format import asset_format_class
     from lake_pipes.metadata import ROWS_WRITTEN
 
     if published is None:
@@ -221,7 +222,7 @@ def tell(operator: SessionOperator, run: TaskRun, published: PublishedRun | None
     set_links(operator, run, published.published.session, commit)
     assert run.session is not None
     returned = (into_of(task) for task in run.session)
-    files = {dataset.path for dataset in returned if dataset is not None and dataset.format == "files"}
+    files = {each.path for each in returned if each is not None and not asset_format_class(each.format).is_dataset}
     changes = (
         []
         if commit is None

@@ -13,7 +13,7 @@ from lake_orch.airflow.lineage import note_read
 from lake_orch.airflow.session_group import session_of
 from lake_orch.airflow.task_run import TaskRun
 from lake_orch.assets.annotation import without_none
-from lake_orch.assets.asset_format import AssetInput, AssetOutput, asset_format
+from lake_orch.assets.asset_format import AssetInput, AssetOutput, asset_format, asset_format_class
 from lake_orch.errors import InvalidDefinition
 
 if TYPE_CHECKING:
@@ -89,14 +89,15 @@ def check_visible(dataset: DescribedDataset, session_id: str) -> None:
 def exists(dataset: DescribedDataset) -> bool:
     """Return whether a dataset is there, where the task that is running reads it. Plain files are not looked for."""
     lake, ref, _ = place_of(dataset)
-    return dataset.format == "files" or dataset.path in lake.at(ref).datasets()
+    return not asset_format_class(dataset.format).is_dataset or dataset.path in lake.at(ref).datasets()
 
 
 def open_dataset(dataset: DescribedDataset) -> Any:
     """Open a dataset as its format's handle, or the store of files. Raises DatasetNotFound."""
     lake, ref, branch = place_of(dataset)
     state = lake.at(ref)
-    opened = state if dataset.format == "files" else state.open(dataset.path, dataset.format)
+    is_dataset = asset_format_class(dataset.format).is_dataset
+    opened = state.open(dataset.path, dataset.format) if is_dataset else state
     note_read(lake, dataset.connection, branch, dataset.path, ref)
     return opened
 

@@ -20,9 +20,17 @@ from lake_orch.airflow.events import add_event, changes_of_commit, published_com
 from lake_orch.airflow.lineage import note_written
 from lake_orch.airflow.links import set_links
 from lake_orch.airflow.task_run import TaskRun
-from lake_orch.assets.asset_format import AssetFormat, AssetOutput, AssetWrite, Written, asset_format
+from lake_orch.assets.asset_format import (
+    AssetFormat,
+    AssetOutput,
+    AssetWrite,
+    Written,
+    asset_format,
+    asset_format_class,
+)
 from lake_orch.assets.owner import Owner
 from lake_orch.assets.partitions import Dimension, Partitions, TimeWindow
+from lake_orch.definition_metadata import REPLACE_WHERE
 from lake_orch.errors import InvalidDefinition
 from lake_pipes.metadata import ROWS_WRITTEN
 
@@ -89,7 +97,7 @@ class LakeWrite:
         commit = published_commit(self.run, published)
         set_links(self.run.ti.task, self.run, session, commit, self.dataset.path)
         self._note(head, written.metadata)
-        files = [self.dataset.path] if self.dataset.format == "files" else []
+        files = [] if self.format.is_dataset else [self.dataset.path]
         changes = (
             []
             if commit is None
@@ -146,12 +154,12 @@ def _output(
         partitions = Partitions({"": Dimension(lambda _: window)}, lambda key: {"": key})
         partition_keys = [window.start.isoformat()]
     elif slice is not None:
-        if dataset.format != "delta":
+        if REPLACE_WHERE not in asset_format_class(dataset.format).names.output:
             raise InvalidDefinition(
                 f"the slice of {producer} is SQL, and {dataset.path} is no table: use a DataInterval, such as "
                 "slice=DataInterval('time')"
             )
-        metadata["lake/replace_where"] = slice
+        metadata[REPLACE_WHERE] = slice
     return AssetOutput(
         producer=producer,
         asset_key=dataset.path.split("/"),

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from lake_orch.definition_metadata import Ownership
 from lake_orch.errors import TableOwned
 
-if TYPE_CHECKING:
-    from lake_core.delta import DeltaTable
-
 _ASSET = "lake.owner.asset"
-_LOCATION = "lake.owner.codeLocation"
-_PARTITIONED = "lake.owner.partitioned"
+LOCATION = "lake.owner.codeLocation"
+PARTITIONED = "lake.owner.partitioned"
 
 _COMMITS = 100
 """The number of commits to search for an owner. Other writers record none."""
@@ -32,22 +28,17 @@ class Owner:
     """Whether the asset writes partitions; None if its own code decides what it replaces, or if it was not recorded."""
 
     @classmethod
-    def of_table(cls, table: DeltaTable) -> Owner | None:
-        """Return the owner that a table's properties name, if any."""
-        return cls.of_properties(table.properties)
-
-    @classmethod
     def of_properties(cls, properties: Mapping[str, str]) -> Owner | None:
         """Return the owner that properties name, if any."""
         asset = properties.get(_ASSET)
-        partitioned = {"true": True, "false": False}.get(properties.get(_PARTITIONED, ""))
-        return None if asset is None else cls(asset, properties.get(_LOCATION), partitioned)
+        partitioned = {"true": True, "false": False}.get(properties.get(PARTITIONED, ""))
+        return None if asset is None else cls(asset, properties.get(LOCATION), partitioned)
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Return the table properties that name the owner."""
-        partitioned = {} if self.is_partitioned is None else {_PARTITIONED: str(self.is_partitioned).lower()}
-        return {_ASSET: self.asset} | ({} if self.location is None else {_LOCATION: self.location}) | partitioned
+        """Return the properties that name the owner."""
+        partitioned = {} if self.is_partitioned is None else {PARTITIONED: str(self.is_partitioned).lower()}
+        return {_ASSET: self.asset} | ({} if self.location is None else {LOCATION: self.location}) | partitioned
 
     def is_other(self, other: Owner) -> bool:
         """Return whether it is another asset. Code locations are compared only if both are known."""
@@ -61,31 +52,7 @@ class Owner:
         )
 
 
-def claim(
-    table: DeltaTable, writer: Owner | None, ownership: Ownership, *, replaces_rows: bool, replaces_all: bool = False
-) -> None:
-    """Make an asset the owner of the table if it takes it over. Otherwise, check that the asset may replace its rows.
-
-    Raises TableOwned for an asset that would replace the rows of another asset, or all partitions, of which it has none
-    any more (`replaces_all`).
-    """
-    if writer is None or ownership == "shared":
-        return
-    if ownership == "take":
-        _take(table, writer)
-    elif replaces_rows:
-        _check(table, writer, replaces_all=replaces_all)
-
-
-def _check(table: DeltaTable, writer: Owner, *, replaces_all: bool) -> None:
-    owner = Owner.of_table(table)
-    if owner is not None and owner.is_other(writer):
-        raise owned(f"the table {table.store.url()}", owner, writer, "its rows")
-    if owner is not None and replaces_all:
-        _check_partitions(f"the table {table.store.url()}", owner, writer)
-
-
-def _check_partitions(subject: str, owner: Owner, writer: Owner) -> None:
+def check_partitions(subject: str, owner: Owner, writer: Owner) -> None:
     """Raise TableOwned for an asset that had partitions, and would now replace all of them."""
     if owner.is_partitioned and writer.is_partitioned is False:
         raise TableOwned(
@@ -103,14 +70,6 @@ def owned(subject: str, owner: Owner, writer: Owner, replaced: str) -> TableOwne
         'If the asset or its code location was renamed, let it take over: metadata={"lake/owner": "take"}. '
         'If both are to write there: metadata={"lake/owner": "shared"}. Nothing was written'
     )
-
-
-def _take(table: DeltaTable, owner: Owner) -> None:
-    if not owner.properties.items() <= table.properties.items():
-        table.set_properties(owner.properties)
-        gone = [name for name in (_LOCATION, _PARTITIONED) if name in table.properties and name not in owner.properties]
-        if gone:
-            table.unset_properties(gone)
 
 
 def claim_by_commits(
@@ -141,7 +100,7 @@ def claim_by_commits(
     owner = next((owner for owner in owners if owner is not None), None)
     if owner is None or ownership == "take" or not owner.is_other(writer):
         if owner is not None and ownership != "take" and replaces:
-            _check_partitions(subject, owner, writer)
+            check_partitions(subject, owner, writer)
         return writer.properties
     if not replaces:
         return {}

@@ -11,7 +11,8 @@ import pytest
 from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_orch import DeltaIOManager, InvalidDefinition, LakeResource, TableOwned
-from lake_orch.assets.owner import Owner, claim
+from lake_orch.assets.owner import Owner
+from lake_orch.assets.tables.owner import claim
 
 ROWS = pa.table({"id": [1, 2], "v": [10, 20]})
 OTHER = pa.table({"id": [7], "v": [70]})
@@ -74,14 +75,14 @@ def test_a_table_is_shared_where_that_is_asked_for(root: str) -> None:
     write(root, "customers", ROWS)
     write(root, "clients", OTHER, **{"lake/owner": "shared"})
     assert ids(root) == [7]
-    assert Owner.of_table(DeltaTable(f"{root}/{PATH}")) == Owner("customers")
+    assert Owner.of_properties(DeltaTable(f"{root}/{PATH}").properties) == Owner("customers")
 
 
 def test_a_table_that_was_made_by_hand_has_no_owner(root: str) -> None:
     DeltaTable.create(f"{root}/{PATH}", ROWS.schema)
     for asset in ("customers", "clients"):
         write(root, asset, ROWS)
-    assert Owner.of_table(DeltaTable(f"{root}/{PATH}")) is None
+    assert Owner.of_properties(DeltaTable(f"{root}/{PATH}").properties) is None
 
 
 @pytest.mark.parametrize(

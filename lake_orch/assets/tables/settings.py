@@ -17,6 +17,7 @@ from lake_orch.definition_metadata import (
     MODE,
     PARTITION_EXPR,
     REF,
+    REPLACE_WHERE,
     TIMESTAMP,
     Ownership,
     read_choice,
@@ -38,7 +39,6 @@ NaiveTimestamps: TypeAlias = Literal["refuse", "utc", "ntz"]
 SCHEMA_MODE = "lake/schema_mode"
 NAIVE_TIMESTAMPS = "lake/naive_timestamps"
 MERGE = "lake/merge"
-REPLACE_WHERE = "lake/replace_where"
 PARTITION_BY = "lake/partition_by"
 CLUSTER_BY = "lake/cluster_by"
 PROPERTIES = "lake/properties"

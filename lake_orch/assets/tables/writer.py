@@ -14,13 +14,14 @@ from lake_core.delta.fit import fit_rows
 from lake_core.pool.arrow.type_key import may_name_type
 from lake_core.txn import Txn
 from lake_core.workspace import Receipt, Workspace
-from lake_orch.assets.owner import Owner, claim
+from lake_orch.assets.owner import Owner
 from lake_orch.assets.tables.casting import cast_rows
 from lake_orch.assets.tables.column_check import check_rows
 from lake_orch.assets.tables.definition import check_data, creation_properties, creation_schema, keep_up, merge_schema
 from lake_orch.assets.tables.merge_settings import MergeSettings
 from lake_orch.assets.tables.naive_timestamps import FEATURE as NTZ_FEATURE
 from lake_orch.assets.tables.naive_timestamps import allow_naive, as_utc, has_naive, in_metadata
+from lake_orch.assets.tables.owner import claim
 from lake_orch.assets.tables.rows import Rows
 from lake_orch.assets.tables.rows.partition_guard import PartitionGuard
 from lake_orch.assets.tables.settings import TableSettings, TableWriteMode
