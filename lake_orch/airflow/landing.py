@@ -81,8 +81,9 @@ class LandingOperator(BaseOperator):
         with without_retry():
             format, settings = asset_format(self.into.format, {}), self.into.settings()
             producer = f"landing zone {self.zone['name']!r}"
-            format.names.check(settings, "output", producer)
-            landing = format.landing(AssetOutput(producer=producer, asset_key=None, metadata=settings))
+            output = AssetOutput(producer=producer, asset_key=None, metadata=settings)
+            format.check(output)
+            landing = format.landing(output)
             run = TaskRun.writing_to(self.into.path, self.into.connection, self.into.branch)
             if run.own is not None:
                 raise ValueError("files land in a session: put the task into a lake_session")

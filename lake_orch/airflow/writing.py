@@ -66,9 +66,7 @@ class LakeWrite:
         run = TaskRun.writing_to(dataset.path, dataset.connection, dataset.branch)
         format = asset_format(dataset.format, {})
         output = _output(dataset, run, slice, mode, keys, get_current_context())
-        format.names.check(output.metadata, "output", output.producer)
-        if output.partitions is not None and not format.takes_partitions:
-            raise InvalidDefinition(f"{output.producer} writes a slice, and the format {format.format!r} has none")
+        format.check(output)
         return cls(dataset, run, run.begin(replaces=_replaces(output)), format, output)
 
     def run_with(self, function: Callable[[], Any]) -> dict[str, Any] | None:

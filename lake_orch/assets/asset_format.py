@@ -335,6 +335,15 @@ class AssetFormat(ABC):
     def read(self, request: AssetInput) -> AssetRead:
         """Prepare the read of an input. Raises InvalidDefinition."""
 
+    def check(self, output: AssetOutput) -> None:
+        """Raise InvalidDefinition for metadata without effect, and for partitions of a format that stores none."""
+        self.names.check(output.metadata, "output", output.producer)
+        if output.partitions is not None and not self.takes_partitions:
+            raise InvalidDefinition(
+                f"{output.producer} writes partitions, and the format {self.format!r} stores no partitions: leave them "
+                "out, or store it in another format"
+            )
+
     def landing(self, output: AssetOutput) -> AssetLanding[Any]:
         """Prepare to add the batches of a landing zone to an output. Raises InvalidDefinition, the default."""
         raise InvalidDefinition(

@@ -1,5 +1,6 @@
 """Components for `dg` and `load_from_defs_folder`: a lake, datasets, ingestion, sensors and maintenance from YAML."""
 
+from lake_orch.components.any_format import FormatComponent
 from lake_orch.components.change_sensors import BranchSensorComponent, TableChangeSensorComponent
 from lake_orch.components.delta_table import DeltaTableComponent
 from lake_orch.components.icechunk_repository import IcechunkRepositoryComponent
@@ -13,6 +14,7 @@ from lake_orch.components.published_checks import PublishedChecksComponent
 __all__ = [
     "BranchSensorComponent",
     "DeltaTableComponent",
+    "FormatComponent",
     "IcechunkRepositoryComponent",
     "LakeComponent",
     "LakeDatasetsComponent",

@@ -11,6 +11,7 @@ from lake_orch.components.references import SecretText, SensorStatus, StorageOpt
 from lake_orch.components.scaffolding import scaffolds
 from lake_orch.io_managers.delta import DeltaIOManager
 from lake_orch.io_managers.files import FileIOManager
+from lake_orch.io_managers.lake import LakeIOManager
 from lake_orch.io_managers.pool import PoolIOManager
 from lake_orch.jobs.backfill import lake_backfill_sensor
 from lake_orch.jobs.executor import lake_executor
@@ -108,6 +109,10 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
         bool, described("Add the resource array_io_manager, which stores arrays. Needs the extra arrays.")
     ] = False
     pools: Annotated[bool, described("Add the resource pool_io_manager, which stores records of any shape.")] = False
+    formats: Annotated[
+        dict[str, dict[str, Any]] | None,
+        described("Options by format of the resource lake_io_manager, which stores all formats; null for none."),
+    ] = None
     spark: Annotated[
         SparkSettings | None, described("The resource spark; {} for a session with Spark's own settings.")
     ] = None
@@ -164,6 +169,8 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
             resources["array_io_manager"] = IcechunkIOManager(lake=lake)
         if self.pools:
             resources["pool_io_manager"] = PoolIOManager(lake=lake, spark=spark, preview_rows=self.preview_rows)
+        if self.formats is not None:
+            resources["lake_io_manager"] = LakeIOManager(lake=lake, spark=spark, formats=self.formats)
         if spark is not None:
             resources["spark"] = spark
         needs_executor = self.scope == "run" if self.executor is None else self.executor

@@ -71,12 +71,7 @@ class AssetIOManager(HasPlaces, ConfigurableIOManager):
         step = context.step_context
         format = self.format_of_output(output, obj, (step.instance, step.dagster_run))
         _check_named(output.metadata, format, output.producer)
-        format.names.check(output.metadata, "output", output.producer)
-        if output.partitions is not None and not format.takes_partitions:
-            raise InvalidDefinition(
-                f"{output.producer} is partitioned, and the format {format.format!r} stores no partitions: leave "
-                "partitions_def out, or store it in another format"
-            )
+        format.check(output)
         write = format.write(obj, output)
         check_place(context, type(self), dict(self))
         with nullcontext() if write.logged is None else logged_warnings(context, write.logged):

@@ -124,9 +124,9 @@ def landing_zone_asset(
             f"{subject} lands in {format.names.datasets}, which have no {' and no '.join(unknown)}: "
             f"leave {' and '.join(unknown)} out"
         )
-    metadata = plain_metadata(options.get("metadata") or {})
-    format.names.check(metadata, "output", subject)
-    output = AssetOutput(producer=subject, asset_key=asset_key.path, metadata={**metadata, **declared})
+    metadata = {**plain_metadata(options.get("metadata") or {}), **declared}
+    output = AssetOutput(producer=subject, asset_key=asset_key.path, metadata=metadata)
+    format.check(output)
     format.landing(output)  # so that mistakes appear before the first run
 
     def land(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[Any]:

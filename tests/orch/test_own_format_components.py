@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 
 from lake_core import Lake
 from lake_orch import LakeResource
-from lake_orch.components import LandingZoneComponent, MaintenanceComponent
+from lake_orch.components import FormatComponent, LakeComponent, LandingZoneComponent, MaintenanceComponent
 from lake_orch.errors import InvalidDefinition
 from tests.lake.lakes import TOY_FORMATS, forget_formats
 from tests.orch.test_components import build
@@ -24,6 +25,45 @@ def _installed() -> Iterator[None]:
     forget_formats()
     yield
     forget_formats()
+
+
+TEXT = """
+def texts() -> str:
+    return "a   b"
+"""
+
+
+@pytest.fixture
+def text_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "texts_of_a_test.py").write_text(TEXT)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("text_module")
+def test_what_a_function_returns_is_stored_in_the_format(tmp_path: Path) -> None:
+    Lake.create(tmp_path / "lake")
+    root = str(tmp_path / "lake")
+    lake = build(LakeComponent, root=root, sessions=False, formats={"note": {"signature": " c"}})
+    note = build(FormatComponent, asset={"key": "today"}, function="texts_of_a_test:texts", format="note")
+    assert dg.Definitions.merge(lake, note).resolve_implicit_global_asset_job_def().execute_in_process().success
+    assert Lake.open(root).at().open("tables/today").text == "a   b c"
+
+
+@pytest.mark.usefixtures("text_module")
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"settings": {"key": "ts"}}, "'lake/key', which has no effect"),
+        (
+            {"asset": {"key": "t", "partitions_def": {"type": "static", "partition_keys": ["a"]}}},
+            "stores no partitions",
+        ),
+    ],
+)
+def test_settings_that_the_format_does_not_have_are_refused(attributes: dict[str, Any], message: str) -> None:
+    given = {"asset": {"key": "today"}, "function": "texts_of_a_test:texts", "format": "note", **attributes}
+    with pytest.raises(InvalidDefinition, match=message):
+        build(FormatComponent, **given)
 
 
 def test_a_dataset_is_maintained(tmp_path: Path) -> None:
