@@ -335,9 +335,9 @@ class DatasetFormat(ABC):
         """Return what is wrong with settings of the dataset that any writer may set, and what is done instead."""
         return ()
 
-    def find(self, store: ObjectStore, *, clock: Callable[[], datetime] | None) -> Any | None:
-        """Return a handle on the dataset of a folder outside of lakes, or None if there is none."""
-        return self.open(store, clock=clock) if self.exists(store) else None
+    def find(self, store: ObjectStore, *, clock: Callable[[], datetime] | None, **options: Any) -> Any | None:
+        """Return a handle on the dataset of a folder outside of lakes, as `open` does, or None if there is none."""
+        return self.open(store, clock=clock, **options) if self.exists(store) else None
 
     @abstractmethod
     def create(self, store: ObjectStore, *args: Any, clock: Callable[[], datetime] | None, **options: Any) -> Any:

@@ -167,12 +167,12 @@ class PoolFormat(DatasetFormat):
             f"`lake pool export {quoted} --delta TABLE` makes a table of them"
         )
 
-    def find(self, store: ObjectStore, *, clock: Callable[[], dt.datetime] | None) -> Pool | None:
+    def find(self, store: ObjectStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> Pool | None:
         """Return the pool of a folder, which has the folder's name. The Zed lake may hold others."""
         if not self.exists(store):
             return None
         lake, name = PoolLake.open(store, clock=clock or system_clock), folder_name(store)
-        return lake.pool(name) if any(config.name == name for config in lake.pools()) else None
+        return lake.pool(name, **options) if any(config.name == name for config in lake.pools()) else None
 
     def create(
         self,

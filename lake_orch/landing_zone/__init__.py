@@ -1,8 +1,8 @@
-"""Landing zones: ingestion of files from a folder or prefix into a table or pool, each file exactly once.
+"""Landing zones: ingestion of files from a folder or prefix into a dataset, each file exactly once.
 
 A sensor groups new files into numbered batches, and requests one run for each batch, in order. A batch's number is the
 version of the transaction identifier in its commit. So a batch that is retried, or landed by two runs at once, is in
-the table or pool once.
+the dataset once.
 """
 
 from lake_orch.assets.landing.batch import LandedBatch

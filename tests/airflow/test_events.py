@@ -267,6 +267,16 @@ def test_another_process_writes_in_place_of_a_task_and_files_land_once(lake_root
     assert sorted(lake.delta("tables/landed").to_arrow()["x"].to_pylist()) == [1, 2, 3]
 
 
+def test_files_land_in_a_pool_once(lake_root: Path) -> None:
+    folder = lake_root.parent / "landing"
+    folder.mkdir()
+    for name, line in (("one", '{"k": 1}'), ("two", '{"k": 2, "shape": "other"}')):
+        (folder / f"{name}.ndjson").write_text(f"{line}\n")
+        assert run("any_shape", url=str(folder)).go() == "success"
+    records = Lake.open(str(lake_root)).pool("pools/landed").scan().to_zson().splitlines()
+    assert records == ["{k:1}", '{k:2,shape:"other"}']
+
+
 def test_each_format_is_written_and_loaded_as_annotated(lake_root: Path) -> None:
     formats = run("formats")
     assert formats.go() == "success"

@@ -75,17 +75,10 @@ class ReadableLake(LakeOfRuns):
                     f"there is nothing at {path!r} in {state.name}: materialize it first, or publish the run that did"
                 )
             return state.open(path, format, **options)
-        known, folder = dataset_format(format), self._store_of(path)
-        found = (
-            known.find(folder, clock=None)
-            if not options
-            else known.open(folder, clock=None, **options)
-            if known.exists(folder)
-            else None
-        )
-        if found is None:
+        dataset = dataset_format(format).find(self._store_of(path), clock=None, **options)
+        if dataset is None:
             raise DatasetNotFound(f"there is no {format} dataset at {self.url(path)}: materialize it first")
-        return found
+        return dataset
 
     def format_at(self, path: str, run: RunOfStep | None, *, ref: str | None = None) -> str | None:
         """Return the format of the dataset at a path as a run sees it, or None if nothing is there."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import dag
 
-from lake_orch.airflow import LakeTable, LandingOperator, lake_session
+from lake_orch.airflow import LakePool, LakeTable, LandingOperator, lake_session
 
 OWN, LANDED = LakeTable("tables/own"), LakeTable("tables/landed")
 PROGRAM = """
@@ -38,3 +38,17 @@ def elsewhere() -> None:
 
 
 elsewhere()
+
+
+@dag(schedule=None, start_date=datetime(2026, 1, 1), catchup=False)
+def any_shape() -> None:
+    with lake_session():
+        LandingOperator(
+            task_id="land",
+            name="events",
+            url=f"{os.environ.get('LAKE_TEST_HOME', '/nowhere')}/landing",
+            into=LakePool("pools/landed", key="k", order="asc"),
+        )
+
+
+any_shape()
