@@ -110,13 +110,13 @@ class GlueCatalog(Catalog):
 
     def update(self, schema: str, current: RegisteredTable, table: TableDefinition) -> None:
         """Change a table, on condition of its version."""
-        found = self._found(schema, current)
-        condition = {"VersionId": found["VersionId"]} if found.get("VersionId") else {}
+        stored = self._stored(schema, current)
+        condition = {"VersionId": stored["VersionId"]} if stored.get("VersionId") else {}
         try:
             with self._answers(f"{schema}.{table.name}"):
                 self._client.update_table(
                     DatabaseName=schema,
-                    TableInput=_input(table, found),
+                    TableInput=_input(table, stored),
                     SkipArchive=True,  # else each publish adds a version, and their number is limited
                     **condition,
                     **self._account,
@@ -127,21 +127,21 @@ class GlueCatalog(Catalog):
     def drop(self, schema: str, current: RegisteredTable) -> None:
         """Remove a table. Glue has no condition for this: it is compared just before."""
         try:
-            self._found(schema, current)
+            self._stored(schema, current)
             with self._answers(f"{schema}.{current.name}"):
                 self._client.delete_table(DatabaseName=schema, Name=current.name, **self._account)
         except _Missing:
             return
 
-    def _found(self, schema: str, current: RegisteredTable) -> dict[str, Any]:
+    def _stored(self, schema: str, current: RegisteredTable) -> dict[str, Any]:
         """Return a table as it is now. Raises TableChanged if it is not as `current`, and _Missing."""
         with self._answers(f"{schema}.{current.name}"):
-            found: dict[str, Any] = self._client.get_table(DatabaseName=schema, Name=current.name, **self._account)[
+            stored: dict[str, Any] = self._client.get_table(DatabaseName=schema, Name=current.name, **self._account)[
                 "Table"
             ]
-        if _registered(found) != current or found.get("VersionId") != current.handle:
+        if _registered(stored) != current or stored.get("VersionId") != current.handle:
             raise TableChanged(current.name)
-        return found
+        return stored
 
     @contextmanager
     def _answers(self, what: str) -> Iterator[None]:
@@ -183,18 +183,18 @@ def _registered(table: Mapping[str, Any]) -> RegisteredTable:
     return RegisteredTable(table["Name"], location, Origin.of(table.get("Parameters")), table.get("VersionId"))
 
 
-def _input(table: TableDefinition, found: Mapping[str, Any]) -> dict[str, Any]:
+def _input(table: TableDefinition, stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return the definition of a table as Glue has it, with what others added to the table that is there."""
     columns = [
         {"Name": name, "Type": type} | ({} if comment is None else {"Comment": comment})
         for name, type, comment in hive_columns(table)
     ]
     return {
-        **{key: found[key] for key in _KEPT if key in found},
+        **{key: stored[key] for key in _KEPT if key in stored},
         "Name": table.name,
         "TableType": TABLE_TYPE,
         "PartitionKeys": [],
-        "Parameters": hive_parameters(table, found.get("Parameters")),
+        "Parameters": hive_parameters(table, stored.get("Parameters")),
         "StorageDescriptor": {
             "Columns": columns,
             "Location": table.location,

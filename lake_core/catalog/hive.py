@@ -96,28 +96,28 @@ class HiveCatalog(Catalog):
         between the two requests is overwritten.
         """
         with self._client(f"{schema}.{table.name}") as (client, thrift):
-            found = _found(client, thrift, schema, current)
-            if found is None:
+            stored = _stored(client, thrift, schema, current)
+            if stored is None:
                 raise TableChanged(current.name)
             condition = {}
-            if write := found.parameters.get(_WRITE):
+            if write := stored.parameters.get(_WRITE):
                 condition = {"expected_parameter_key": _WRITE, "expected_parameter_value": write}
             context = thrift.EnvironmentContext(properties={**_NO_STATISTICS, **condition})
             try:
                 client.alter_table_with_environment_context(
-                    schema, current.name, _changed(found, table, thrift), context
+                    schema, current.name, _changed(stored, table, thrift), context
                 )
             except thrift.NoSuchObjectException:
                 raise TableChanged(current.name) from None
             except (thrift.MetaException, thrift.InvalidOperationException):
-                if _found(client, thrift, schema, current) is None:
+                if _stored(client, thrift, schema, current) is None:
                     raise TableChanged(current.name) from None
                 raise
 
     def drop(self, schema: str, current: RegisteredTable) -> None:
         """Remove a table. The metastore has no condition for this: it is compared just before."""
         with self._client(f"{schema}.{current.name}") as (client, thrift):
-            if _found(client, thrift, schema, current) is None:
+            if _stored(client, thrift, schema, current) is None:
                 return
             try:
                 client.drop_table(schema, current.name, deleteData=False)
@@ -165,15 +165,15 @@ class HiveCatalog(Catalog):
         return host, port or _PORT
 
 
-def _found(client: Any, thrift: Any, schema: str, current: RegisteredTable) -> Any:
+def _stored(client: Any, thrift: Any, schema: str, current: RegisteredTable) -> Any:
     """Return a table as it is now, None if it is gone. Raises TableChanged if it is not as `current`."""
     try:
-        found = client.get_table(schema, current.name)
+        stored = client.get_table(schema, current.name)
     except thrift.NoSuchObjectException:
         return None
-    if (registered := _registered(found)) != current or registered.handle != current.handle:
+    if (registered := _registered(stored)) != current or registered.handle != current.handle:
         raise TableChanged(current.name)
-    return found
+    return stored
 
 
 def _registered(table: Any) -> RegisteredTable:
@@ -181,12 +181,12 @@ def _registered(table: Any) -> RegisteredTable:
     return RegisteredTable(table.tableName, location, Origin.of(table.parameters), (table.parameters or {}).get(_WRITE))
 
 
-def _changed(found: Any, table: TableDefinition, thrift: Any) -> Any:
+def _changed(stored: Any, table: TableDefinition, thrift: Any) -> Any:
     """Give a table of the metastore another definition."""
-    found.tableType = TABLE_TYPE
-    found.partitionKeys = []
-    found.parameters = hive_parameters(table, found.parameters) | {_WRITE: runtime.uuid4().hex}
-    found.sd = thrift.StorageDescriptor(
+    stored.tableType = TABLE_TYPE
+    stored.partitionKeys = []
+    stored.parameters = hive_parameters(table, stored.parameters) | {_WRITE: runtime.uuid4().hex}
+    stored.sd = thrift.StorageDescriptor(
         cols=[thrift.FieldSchema(name=name, type=type, comment=comment) for name, type, comment in hive_columns(table)],
         location=table.location,
         inputFormat=INPUT_FORMAT,
@@ -197,4 +197,4 @@ def _changed(found: Any, table: TableDefinition, thrift: Any) -> Any:
         sortCols=[],
         parameters={},
     )
-    return found
+    return stored

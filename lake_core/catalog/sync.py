@@ -152,7 +152,7 @@ def sync_branch(
         synced = sync.run()
         if not synced.tables or lake.list_branches().get(branch) == synced.commit:
             break
-    return replace(synced, tables=tuple(sync.done))
+    return replace(synced, tables=tuple(sync.synced))
 
 
 def sync_branches(
@@ -224,7 +224,7 @@ class _Sync:
     ) -> None:
         self._lake, self._catalog, self._schema, self._branch = lake, catalog, schema, branch
         self._source = Source(lake.id, branch, names, catalog.longest_name, root, moved)
-        self.done: list[SyncedTable] = []
+        self.synced: list[SyncedTable] = []
         """The changes that were made."""
 
     def look(self) -> Synced:
@@ -248,7 +248,7 @@ class _Sync:
                 changed = str(error)
                 _BACKOFF.wait(tries)
             except CatalogUnavailable as error:
-                raise CatalogUnavailable(f"{error} ({count_of(len(self.done), 'change')} made before)") from None
+                raise CatalogUnavailable(f"{error} ({count_of(len(self.synced), 'change')} made before)") from None
         raise CatalogChanged(
             f"others changed {changed!r} in {self._schema!r} at each of {_TRIES} tries, or it is there and you may not "
             "see it: run the sync again later, or choose another name by --name"
@@ -266,7 +266,7 @@ class _Sync:
                     self._catalog.drop(self._schema, current)
         except CatalogRefused as error:
             return Refusal(step.row.path, f"{step.row.path}: {error}")
-        self.done.append(step.row)
+        self.synced.append(step.row)
         return None
 
     def _prepare(self) -> tuple[Synced, list[_Step], bool]:

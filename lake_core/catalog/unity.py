@@ -105,15 +105,15 @@ class UnityCatalog(Catalog):
 
     def update(self, schema: str, current: RegisteredTable, table: TableDefinition) -> None:
         """Drop a table and create it again, as the server cannot change it. If it refuses, create it as it was."""
-        found = self._drop(schema, current)
-        if found is None:
+        stored = self._drop(schema, current)
+        if stored is None:
             raise TableChanged(current.name)
-        others = {key: value for key, value in (found.get("properties") or {}).items() if not is_of_record(key)}
+        others = {key: value for key, value in (stored.get("properties") or {}).items() if not is_of_record(key)}
         body = self._body(schema, table)
         try:
             self._create(schema, {**body, "properties": others | body["properties"]})
         except CatalogRefused:
-            before = {key: found[key] for key in (*body, "comment") if found.get(key) is not None}
+            before = {key: stored[key] for key in (*body, "comment") if stored.get(key) is not None}
             self._create(schema, {**before, "catalog_name": self.catalog, "schema_name": schema})
             raise
 
@@ -147,17 +147,17 @@ class UnityCatalog(Catalog):
         """Remove a table, and return what it was. Return None if it was gone."""
         what = f"{schema}.{current.name}"
         path = f"/tables/{quote(f'{self.catalog}.{what}', safe='')}"
-        found = None
+        stored = None
         try:
-            found = self._ask("GET", path, what)
-            registered = _registered(found)
+            stored = self._ask("GET", path, what)
+            registered = _registered(stored)
             if registered != current or registered.handle != current.handle:
                 raise TableChanged(current.name)
             self._ask("DELETE", path, what)
         except HttpRefusal as error:
             if error.code not in (_NO_TABLE, _NO_SCHEMA):
                 raise self._refused(what, error) from None
-        return found
+        return stored
 
     def _ask(self, method: str, path: str, what: str, body: object = None) -> dict[str, Any]:
         """Send a request. Raises HttpRefusal, which the caller turns into an error of ours."""

@@ -35,8 +35,8 @@ class LazyCommands(OptionsFirst):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command, which is imported."""
-        found = super().get_command(ctx, cmd_name)
-        return found.load() if isinstance(found, LazyCommand) else found
+        command = super().get_command(ctx, cmd_name)
+        return command.load() if isinstance(command, LazyCommand) else command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands, none of which is imported."""

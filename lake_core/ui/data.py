@@ -32,8 +32,8 @@ def data_page(visit: Visit) -> Page:
     first = (number - 1) * _PAGE
     if word:
         records = sorted(revision.state.datasets().values(), key=lambda record: record.path)
-        found = ({"kind": each.format, "name": each.path} for each in records if word in each.path.casefold())
-        rows = list(islice(found, first, first + _PAGE + 1))
+        matching = ({"kind": each.format, "name": each.path} for each in records if word in each.path.casefold())
+        rows = list(islice(matching, first, first + _PAGE + 1))
     else:
         rows = list(islice(entries(revision.state, prefix, visit.flag("recursive")), first, first + _PAGE + 1))
     if not rows and prefix and number == 1:

@@ -104,8 +104,8 @@ def _without_credentials(part: str, *, is_container: bool) -> str:
 
 
 def _match(pattern: re.Pattern[str], text: str) -> str:
-    found = pattern.match(text)
-    return "" if found is None else found[0]
+    match = pattern.match(text)
+    return "" if match is None else match[0]
 
 
 def is_secret_name(name: str) -> bool:

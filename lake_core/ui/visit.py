@@ -107,7 +107,7 @@ class Revision:
             return f"session {self.session.id}"
         if self.commit.id.startswith(self.text):
             return self.commit.id[:12]
-        return _FULL_ID.sub(lambda found: found[0][:12], self.text)  # also in `<id>~1`
+        return _FULL_ID.sub(lambda match: match[0][:12], self.text)  # also in `<id>~1`
 
 
 class Visit:

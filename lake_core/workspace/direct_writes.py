@@ -37,10 +37,10 @@ class DirectWrites(Workspace):
 
     def after(self, path: str, format: str) -> Any:
         """Open the dataset at its latest version: nothing is held back here."""
-        found = self.find(path, format)
-        if found is None:
+        dataset = self.find(path, format)
+        if dataset is None:
             raise DatasetNotFound(f"there is no {format} dataset at {self.url(path)}")
-        return found
+        return dataset
 
     @property
     def store(self) -> ObjectStore:

@@ -137,15 +137,15 @@ def list_datasets(connection: str, paths: Sequence[str] | None) -> list[dict[str
 
     place = LakeHook(connection).place()
     known = maintained_formats()
-    found = {
+    datasets = {
         record.path: {"path": record.path, "format": record.format}
         for record in place.open().list_datasets(DEFAULT_BRANCH)
         if record.format in known
     }
-    missing = sorted(set(paths or ()) - found.keys())
+    missing = sorted(set(paths or ()) - datasets.keys())
     if missing:
         raise InvalidDefinition(f"the lake has no dataset {missing[0]!r} to maintain: see `lake ls`")
-    return [each for path, each in sorted(found.items()) if paths is None or path in paths]
+    return [each for path, each in sorted(datasets.items()) if paths is None or path in paths]
 
 
 def maintain_dataset(
@@ -163,10 +163,10 @@ def maintain_dataset(
     target = MaintainedDataset(path, format=format, **settings)
     target.check()
     context = TaskContext(_Opened(place), target, _Config(dry_run), DEFAULT_BRANCH)
-    done = {name: maintenance.tasks[name](context) for name in maintenance.regular_tasks()}
+    results = {name: maintenance.tasks[name](context) for name in maintenance.regular_tasks()}
     return {
         task: {name: value for name, value in metadata.items() if isinstance(value, (bool, int, float, str))}
-        for task, metadata in done.items()
+        for task, metadata in results.items()
     }
 
 

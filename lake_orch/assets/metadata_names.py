@@ -65,9 +65,9 @@ class MetadataNames:
 
 def _others(name: str) -> Sequence[str]:
     """Return what a name is a setting of: `pools (output)`."""
-    found = set()
+    owners = set()
     for point in installed(ASSET_FORMATS).values():
         with suppress(ModuleNotFoundError):  # the extra of a format is not installed
             names: MetadataNames = point.load().names
-            found |= {f"{names.datasets} ({use})" for use in ("output", "input") if name in getattr(names, use)}
-    return sorted(found)
+            owners |= {f"{names.datasets} ({use})" for use in ("output", "input") if name in getattr(names, use)}
+    return sorted(owners)

@@ -198,10 +198,10 @@ class Target:
             if PATH not in state.datasets():
                 raise absent(f"nothing at {PATH}")
             return state.open(PATH, format.format)
-        found = dataset_format(format.format).find(open_store(f"{self.root}/{PATH}"), clock=None)
-        if found is None:
+        dataset = dataset_format(format.format).find(open_store(f"{self.root}/{PATH}"), clock=None)
+        if dataset is None:
             raise absent(f"nothing at {PATH}")
-        return found
+        return dataset
 
     def _open(self) -> Lake:
         assert self._lake is not None

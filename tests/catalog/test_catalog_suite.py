@@ -83,15 +83,15 @@ class TestHive(CatalogSuite):
 
         catalog.create(schema, definition())
         read = self._only(catalog, schema)
-        compare, later = hive._found, definition(version=7, schema=schema_of("id", "new"))
+        compare, later = hive._stored, definition(version=7, schema=schema_of("id", "new"))
 
         def overtaken(*arguments: Any) -> Any:
             table = compare(*arguments)
-            monkeypatch.setattr(hive, "_found", compare)
+            monkeypatch.setattr(hive, "_stored", compare)
             catalog.update(schema, read, later)
             return table
 
-        monkeypatch.setattr(hive, "_found", overtaken)
+        monkeypatch.setattr(hive, "_stored", overtaken)
         with pytest.raises(TableChanged):
             catalog.update(schema, read, definition(version=3, schema=schema_of("id", "old")))
         assert self._only(catalog, schema).origin == later.origin

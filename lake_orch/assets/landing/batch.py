@@ -157,13 +157,15 @@ class LandedBatch:
         """Return whether a file has only columns of the schema. Raises DefinitionMismatch for a CSV that has others."""
         import pyarrow.dataset as ds
 
-        found = file.physical_schema
+        present = file.physical_schema
         if isinstance(file.format, ds.CsvFileFormat):
             # Its columns have the schema's types, which Arrow reads their text as.
-            check_names(found, schema, self._name_of(file.path), _DECLARED_BY)
+            check_names(present, schema, self._name_of(file.path), _DECLARED_BY)
             return True
         kinds = {child.name: child.type for child in schema}
-        return len(set(found.names)) == len(found.names) and all(kinds.get(each.name) == each.type for each in found)
+        return len(set(present.names)) == len(present.names) and all(
+            kinds.get(each.name) == each.type for each in present
+        )
 
     def _fitted(self, path: str, rows: pa.Table, schema: pa.Schema | None) -> pa.Table:
         """Return the rows of a file in the types of the schema. Columns may be missing. Raises DefinitionMismatch."""

@@ -160,10 +160,10 @@ def _publishes(
             publishes[partition] = Publish(partition, 0.0, session, record.branch, record.commit)
     for partition, session in unknown.items():
         observed = observed_publishes(instance, _filter(key, partition))
-        found = next((each for each in observed if each.session == session), None)
-        found = found or _publish_in_history(lake, session, newest[partition])
-        if found is not None:
-            publishes[partition] = found
+        publish = next((each for each in observed if each.session == session), None)
+        publish = publish or _publish_in_history(lake, session, newest[partition])
+        if publish is not None:
+            publishes[partition] = publish
     return publishes
 
 
