@@ -137,7 +137,7 @@ def load_dataset(
     format.names.check(metadata, "input", subject)
     read = format.read(request)
     lake, ref, branch = place_of(dataset)
-    ref = read.ref or ref
+    ref = request.ref or ref
     state = lake.at(ref)
     try:
         opened = state.open(dataset.path, dataset.format, **read.options) if format.is_dataset else state

@@ -21,7 +21,7 @@ from lake_orch.assets.metadata_names import ASSET_FORMATS, MetadataNames
 from lake_orch.assets.partitions import Partitions
 from lake_orch.assets.place import Place
 from lake_orch.assets.report import describe_write, read_with
-from lake_orch.definition_metadata import MODE
+from lake_orch.definition_metadata import MODE, REF, read_text
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import table_path
 from lake_pipes.metadata import PATH, SKIPPED, receipt_metadata
@@ -122,6 +122,11 @@ class AssetInput:
     keys: Sequence[str] | None = None
     """The partitions to read, or None for an asset without partitions."""
 
+    @property
+    def ref(self) -> str | None:
+        """Return the branch, tag or commit to read, instead of what the run sees. Raises InvalidDefinition."""
+        return read_text(self.settings, REF, self.subject)
+
     def of_partitions(self) -> Partitions:
         """Return the partitions of an asset that has some."""
         assert self.partitions is not None
@@ -201,8 +206,6 @@ class AssetWrite(ABC, Generic[ResultT]):
 class AssetRead(ABC):
     """The read of one input."""
 
-    ref: str | None = None
-    """The branch, tag or commit to read, instead of what the run sees."""
     pins_state: bool = False
     """Whether the input names a state, so that it does not matter whether newer rows are published."""
     options: Mapping[str, Any] = {}

@@ -43,6 +43,10 @@ class DatasetInput(dg.Model, dg.Resolvable):
     ] = None
     pool_commit: Annotated[str | None, described("A commit of the pool to load.")] = None
 
+    settings: Annotated[
+        dict[str, Any], described("Settings of an input in another format, by name, without the prefix lake/.")
+    ] = Field(default_factory=dict)
+
     partition_mapping: PartitionMappingSettings = None
 
     def of_other_formats(self) -> Mapping[str, str]:
@@ -53,7 +57,8 @@ class DatasetInput(dg.Model, dg.Resolvable):
     def asset_in(self, key: dg.AssetKey, kind: Any = None) -> dg.AssetIn:
         """Return the input of an asset."""
         names = ("where", "ref", "version", *_OF_ARRAYS, *_OF_POOLS)
-        values = {"columns": self.columns, **{f"lake/{name}": getattr(self, name) for name in names}}
+        others = {f"lake/{name}": value for name, value in self.settings.items()}
+        values = {"columns": self.columns, **{f"lake/{name}": getattr(self, name) for name in names}, **others}
         metadata = {name: value for name, value in values.items() if value is not None}
         return dg.AssetIn(
             key=self.asset or key,

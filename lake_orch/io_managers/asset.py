@@ -101,7 +101,7 @@ class AssetIOManager(HasPlaces, ConfigurableIOManager):
         if request.keys == [] and request.optional:
             return None
         if not read.pins_state:
-            check_input_published(self.lake, context, read.ref)
+            check_input_published(self.lake, context, request.ref)
         try:
             dataset = self._opened(format, read, context, request)
         except DatasetNotFound as error:
@@ -124,8 +124,8 @@ class AssetIOManager(HasPlaces, ConfigurableIOManager):
         """Return the dataset of an input, or the store of files. Raises DatasetNotFound."""
         run, step = run_of(context), step_of(context)
         if not format.is_dataset:
-            return self.lake.read_files(run, ref=read.ref, step=step)
-        return self.lake.read(request.path, format.format, run, ref=read.ref, step=step, **read.options)
+            return self.lake.read_files(run, ref=request.ref, step=step)
+        return self.lake.read(request.path, format.format, run, ref=request.ref, step=step, **read.options)
 
 
 def _check_named(metadata: Mapping[str, Any], format: AssetFormat, subject: str) -> None:

@@ -30,6 +30,10 @@ def _installed() -> Iterator[None]:
 TEXT = """
 def texts() -> str:
     return "a   b"
+
+
+def copied(draft: str) -> str:
+    return draft
 """
 
 
@@ -47,6 +51,28 @@ def test_what_a_function_returns_is_stored_in_the_format(tmp_path: Path) -> None
     note = build(FormatComponent, asset={"key": "today"}, function="texts_of_a_test:texts", format="note")
     assert dg.Definitions.merge(lake, note).resolve_implicit_global_asset_job_def().execute_in_process().success
     assert Lake.open(root).at().open("tables/today").text == "a   b c"
+
+
+@pytest.mark.usefixtures("text_module")
+def test_inputs_have_the_settings_of_any_format(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    with lake.session() as session:
+        session.create("tables/draft", "note", "published")
+    lake.create_branch("dev")
+    with lake.session("dev") as session:
+        session.open("tables/draft").write("of dev")
+    parts = build(LakeComponent, root=str(tmp_path / "lake"), sessions=False, formats={})
+    note = build(
+        FormatComponent,
+        asset={"key": "copy"},
+        function="texts_of_a_test:copied",
+        format="note",
+        inputs={"draft": {"settings": {"ref": "dev"}}},
+    )
+    draft = dg.Definitions(assets=[dg.AssetSpec("draft").with_io_manager_key("lake_io_manager")])
+    job = dg.Definitions.merge(parts, note, draft).resolve_implicit_global_asset_job_def()
+    assert job.execute_in_process().success
+    assert lake.at().open("tables/copy").text == "of dev"
 
 
 @pytest.mark.usefixtures("text_module")

@@ -183,7 +183,6 @@ class ArrayRead(AssetRead):
     def __init__(self, request: AssetInput, settings: ArrayInputSettings) -> None:
         self._request, self._settings = request, settings
         self._session: Session | None = None
-        self.ref = settings.ref
 
     def absent(self, message: str) -> LakeError:
         """Return RepositoryNotFound."""

@@ -120,7 +120,6 @@ class ArrayInputSettings:
     """The indexers of `Dataset.sel`: values, lists or slices by dimension."""
     chunks: Any = None
     """The argument `chunks` of `xarray.open_zarr`. None means lazy arrays without dask."""
-    ref: str | None = None
     snapshot: str | None = None
     timestamp: datetime | None = None
 
@@ -141,7 +140,6 @@ class ArrayInputSettings:
             variables=read_names(metadata, COLUMNS, subject),
             selection={dimension: _indexer(value) for dimension, value in selection.items()},
             chunks=metadata.get(CHUNKS),
-            ref=read_text(metadata, REF, subject),
             snapshot=read_text(metadata, SNAPSHOT, subject),
             timestamp=timestamp,
         )

@@ -28,7 +28,7 @@ from lake_orch.assets.files.owner import FileOwners, Files, FileWrite, claim, en
 from lake_orch.assets.metadata_names import OF_OUTPUTS, MetadataNames
 from lake_orch.assets.owner import Owner
 from lake_orch.assets.place import Place
-from lake_orch.definition_metadata import REF, Ownership, read_ownership, read_text
+from lake_orch.definition_metadata import Ownership, read_ownership
 from lake_orch.errors import PartitionSliceError
 from lake_orch.location import PATH_METADATA
 from lake_pipes.metadata import PATH, receipt_metadata
@@ -135,7 +135,6 @@ class FilesRead(AssetRead):
     def __init__(self, request: AssetInput, format: FileFormat) -> None:
         self._request, self._format = request, format
         self._reads_itself = False
-        self.ref = read_text(request.settings, REF, request.subject)
         output = request.output
         location = file_location(request.asset_key, {} if output is None else output.metadata, format.prefix)
         self._base = location.below(*(() if output is None else output.mapping_keys))

@@ -185,7 +185,6 @@ class PoolRead(AssetRead):
     def __init__(self, request: AssetInput, settings: PoolInputSettings, spark: SparkSource | None) -> None:
         self._request, self._settings, self._spark = request, settings, spark
         self._part: PoolSlice | None = None
-        self.ref = settings.ref
 
     def absent(self, message: str) -> LakeError:
         """Return NoSuchPool."""

@@ -106,7 +106,6 @@ class PoolInputSettings:
     start: Any = None
     stop: Any = None
     since_last_run: bool = False
-    ref: str | None = None
     commit: str | None = None
 
     @classmethod
@@ -124,6 +123,5 @@ class PoolInputSettings:
             start=metadata.get(START),
             stop=metadata.get(STOP),
             since_last_run=since is not None,
-            ref=read_text(metadata, REF, subject),
             commit=read_text(metadata, POOL_COMMIT, subject),
         )

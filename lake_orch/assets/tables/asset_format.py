@@ -218,7 +218,6 @@ class TableRead(AssetRead):
     def __init__(self, request: AssetInput, settings: InputSettings, format: TableFormat) -> None:
         self._request, self._settings, self._format = request, settings, format
         self._lineage_key: AssetPath | None = None
-        self.ref = settings.ref
         self.options = settings.moment
         self.pins_state = bool(settings.moment)
 
