@@ -110,7 +110,9 @@ class LayoutV2(RepositoryLayout):
             return None
         except StoreUnavailable:
             current = self._read()
-            if entries.updates[0] not in map(ops_log.without_backup, decode_repo_info(current).updates):
+            # Others may have updated `repo` so often that the entry is in a backup now.
+            log = ops_log.recorded_updates(decode_repo_info(current), self.store.data_root)
+            if not ops_log.holds(log, entries.updates[0], backup):
                 if current.etag == data.etag:
                     raise
                 self._discard([] if backup is None else [backup])

@@ -8,13 +8,20 @@ whose copy is deleted name none.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from lake_core.errors import NotFound
+from lake_core.icechunk.errors import DamagedObject, MissingObject
 from lake_core.icechunk.identifier import encode_id, new_object_id
+from lake_core.icechunk.repo_info_file import decode_repo_info
 from lake_core.icechunk.update import RecordedUpdate, UpdateType
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lake_core.icechunk.repo_info import RepoInfo
+    from lake_core.store import ObjectStore
 
 OVERWRITTEN = "overwritten/"
 """The folder of the backups."""
@@ -61,6 +68,46 @@ def extended(before: RepoInfo, kind: UpdateType, now: int, backup: str | None, m
     named = {update.backup for update in updates} | {before_updates}
     unnamed = [update.backup for update in earlier if update.backup is not None and update.backup not in named]
     return ExtendedLog(updates, before_updates, unnamed)
+
+
+def recorded_updates(info: RepoInfo, store: ObjectStore) -> Iterator[RecordedUpdate]:
+    """Yield the whole log of a state, newest first, from `repo` and from the backups that it goes on in.
+
+    `store`: the folder with the backups.
+
+    Raises MissingObject, DamagedObject.
+    """
+    yield from info.updates
+    name = info.before_updates
+    walked: set[str] = set()
+    while name is not None:
+        path = OVERWRITTEN + name
+        if name in walked:
+            raise DamagedObject(path, "the operations log that goes on in it leads back to it")
+        walked.add(name)
+        try:
+            earlier = decode_repo_info(store.get(path), path)
+        except NotFound:
+            raise MissingObject(path, "the operations log goes on in it, but it does not exist") from None
+        for number, update in enumerate(earlier.updates):
+            yield update if number else replace(update, backup=name)
+        name = earlier.before_updates
+
+
+def holds(log: Iterator[RecordedUpdate], entry: RecordedUpdate, backup: str | None) -> bool:
+    """Return whether a log holds an entry of a writer, and not an equal one of another.
+
+    Args:
+        log: The log, newest first.
+        entry: The entry.
+        backup: The name of the copy of the state before it, which only this writer uses.
+    """
+    for update, earlier in pairwise(log):
+        if without_backup(update) == entry:
+            return backup is None or earlier.backup in (backup, None)
+        if update.time < entry.time:
+            return False
+    return False
 
 
 def without_backup(update: RecordedUpdate) -> RecordedUpdate:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from lake_core.icechunk import ops_log
 from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.commit import check_json_metadata
-from lake_core.icechunk.errors import DamagedObject, MissingObject
 from lake_core.icechunk.feature_flags import FeatureFlag, feature_flags, flag_number, with_flag
 from lake_core.icechunk.identifier import encode_id
-from lake_core.icechunk.ops_log import OVERWRITTEN
 from lake_core.icechunk.refs import RefKind
-from lake_core.icechunk.repo_info_file import decode_repo_info
 from lake_core.icechunk.snapshot import Snapshot, SnapshotInfo
 from lake_core.icechunk.update import FeatureFlagChanged, MetadataChanged, RepoStatusChanged, Update, update_of
 
@@ -114,26 +112,12 @@ class RepositoryState:
         return self._ops_log(self._assets.layout.info())
 
     def _ops_log(self, info: RepoInfo) -> Iterator[Update]:
-        for update in info.updates:
-            yield update_of(update, update.backup)
-        if info.before_updates is None:
-            return
-        store = self._store.data_root
-        backups = {meta.key.removeprefix(OVERWRITTEN) for meta in store.list(OVERWRITTEN)}
-        name: str | None = info.before_updates
-        walked: set[str] = set()
-        while name is not None:
-            path = OVERWRITTEN + name
-            if name in walked:
-                raise DamagedObject(path, "the operations log that goes on in it leads back to it")
-            if name not in backups:
-                raise MissingObject(path, "the operations log goes on in it, but it does not exist")
-            walked.add(name)
-            earlier = decode_repo_info(store.get(path), path)
-            for number, update in enumerate(earlier.updates):
-                backup = update.backup if number else name
-                yield update_of(update, backup if backup in backups else None)
-            name = earlier.before_updates
+        backups: set[str | None] | None = None
+        for number, update in enumerate(ops_log.recorded_updates(info, self._store.data_root)):
+            if number == len(info.updates):
+                listed = self._store.data_root.list(ops_log.OVERWRITTEN)
+                backups = {meta.key.removeprefix(ops_log.OVERWRITTEN) for meta in listed}
+            yield update_of(update, update.backup if backups is None or update.backup in backups else None)
 
     def _writable_tip(self, branch: str) -> bytes:
         """Return the tip of a branch. Raises RefNotFound, RepositoryReadOnly."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,6 +30,7 @@ from lake_core.icechunk.errors import (
 from lake_core.icechunk.file_header import FileType, encode_file
 from lake_core.icechunk.flatbuffer_writer import FlatbufferWriter
 from lake_core.icechunk.repo_info_file import decode_repo_info, encode_repo_info
+from lake_core.icechunk.update import TagCreated
 from lake_core.store import LocalStore, MemoryStore
 from tests.icechunk.version_2 import ROOT, backups, kinds, new_repository, with_arrays, write
 
@@ -151,6 +153,52 @@ def test_a_commit_whose_answer_is_lost_counts_once() -> None:
     session.commit("again")
     assert [info.message for info in repository.ancestry(branch="main")][:3] == ["again", "once", "n0"]
     assert kinds(repository) == ["NewCommit", "NewCommit", "NewCommit", "RepoInitialized"]
+
+
+class OvertakenStore(MemoryStore):
+    """A store that does not answer the put of an update, while other writers make more of them."""
+
+    outcome: str | None = None
+    others: Callable[[], None]
+
+    def _put(self, key: str, data: Any, if_absent: bool, if_match: str | None, unique: bool) -> Any:
+        if key != "repo" or self.outcome is None:
+            return super()._put(key, data, if_absent, if_match, unique)
+        outcome, self.outcome = self.outcome, None
+        if outcome == "applied":
+            super()._put(key, data, if_absent, if_match, unique)
+        self.others()
+        raise StoreUnavailable("no answer", key=key)
+
+
+@pytest.mark.parametrize("outcome", ["applied", "not applied"])
+@pytest.mark.parametrize("others", range(1, 6))
+@pytest.mark.parametrize("most", range(1, 4))
+def test_an_update_without_an_answer_counts_once_where_others_cut_the_log(most: int, others: int, outcome: str) -> None:
+    store = OvertakenStore()
+    repository = Repository.create(store, spec_version=2, config=RepositoryConfig(num_updates_per_repo_info_file=most))
+    other, tip = Repository.open(store), repository.lookup_branch("main")
+    theirs = [f"other {number}" for number in range(others)]
+
+    def create_others() -> None:
+        for name in theirs:
+            other.create_tag(name, tip)
+
+    store.others, store.outcome = create_others, outcome
+    repository.create_tag("ours", tip)
+    expected = ["ours", *theirs] if outcome == "applied" else [*theirs, "ours"]
+    created = [update.kind.name for update in repository.ops_log() if isinstance(update.kind, TagCreated)]
+    assert created[::-1] == expected
+
+
+def test_an_equal_update_of_another_writer_does_not_count_as_ones_own() -> None:
+    store, now = OvertakenStore(), datetime.now(UTC)
+    repository = Repository.create(store, spec_version=2, clock=lambda: now)
+    other = Repository.open(store, clock=lambda: now)
+    store.others = lambda: other.set_metadata({"by": "other"})
+    store.outcome = "not applied"
+    repository.update_metadata({"at": "the same time"})
+    assert repository.metadata == {"by": "other", "at": "the same time"}
 
 
 def test_a_session_whose_commit_is_unconfirmed_finds_it_beneath_later_ones() -> None:
