@@ -10,6 +10,6 @@ from typing import Literal
 class Problem:
     """A defect of a lake."""
 
-    kind: Literal["missing", "corrupt", "changed", "unreadable", "not checked out"]
+    kind: Literal["missing", "corrupt", "changed", "unreadable", "diverged", "not checked out"]
     key: str
     detail: str

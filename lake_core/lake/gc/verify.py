@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lake_core.dataset import NOT_EMPTY, AtLeast, Sizes
@@ -13,7 +14,7 @@ from lake_core.lake.gc.mark import Reachability
 from lake_core.lake.gc.problem import Problem
 from lake_core.lake.gc.retention import retain
 from lake_core.lake.gc.verified import VerifiedObjects
-from lake_core.lake.publish.checkout import is_checked_out
+from lake_core.lake.publish.checkout import divergence, has_moved, is_checked_out
 from lake_core.lake.refs.commit_graph import CommitGraph
 from lake_core.lake.repository import REFS, TREES
 from lake_core.lake.state.content import nanoseconds
@@ -103,7 +104,9 @@ def verify(
         yield from _check_external(repository, entry)
     head = refs.commit(refs.branch(repository.format.branch))
     yield from _check_folders(repository.commit_state(head), full=full)
-    if not is_checked_out(repository, head):
+    diverged = [] if has_moved(repository, refs, repository.format.branch) else _diverged(repository.commit_state(head))
+    yield from diverged
+    if not diverged and not is_checked_out(repository, head):
         yield Problem(
             "not checked out",
             head.id,
@@ -173,6 +176,21 @@ def _check_folders(head: StateStore, *, full: bool) -> Iterator[Problem]:
             yield Problem("changed", path, f"{reason}. To leave it to its other writers, run `lake release {path}`")
         else:
             yield from check_log(view, full=full)
+
+
+def _diverged(head: StateStore) -> list[Problem]:
+    """Return a problem for each dataset whose folder another writer changed so that main cannot be checked out to it.
+
+    What cannot be read is no such problem: it is reported as unreadable.
+    """
+    problems = []
+    with suppress(LakeError):
+        for path, record in sorted(head.registered().items()):
+            with suppress(LakeError):
+                error = divergence(head.folder_of(record))
+                if error is not None:
+                    problems.append(Problem("diverged", path, str(error)))
+    return problems
 
 
 def _check_external(repository: Repository, entry: Entry) -> Iterator[Problem]:

@@ -15,11 +15,14 @@ from lake_core.lake.errors import Conflict, Diverged
 from lake_core.lake.publish.checkout import is_pointer_behind
 from lake_core.lake.publish.prepare import Proposal, head_of, prepare_tree
 from lake_core.lake.publish.tree_update import DatasetUpdate, TreeUpdate
+from lake_core.lake.refs.commit_record import ADOPT_FIELD, changed_datasets
 from lake_core.lake.state.content import Item, new_item
 from lake_core.lake.state.version_search import last_version
 from lake_core.lake.state.view import Overlay
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from lake_core.lake.publish.branch_update import BranchUpdate
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
@@ -43,18 +46,18 @@ class Adoption:
 
     def prepare(self, refs: RefsState) -> BranchUpdate:
         """Prepare a commit with the dataset's log and pointers as they are in its folder."""
-        proposal = Proposal(self.branch, f"Adopt {self.path}", {"adopt": self.path}, adopts=self.path)
+        proposal = Proposal(self.branch, f"Adopt {self.path}", {ADOPT_FIELD: self.path}, adopts=self.path)
         target = head_of(self.repository, refs, self.branch)
-        update = _adopted(self.repository, target, self.path)
+        update = _adopted(self.repository, refs, target, self.path)
         return prepare_tree(self.repository, refs, proposal, target, update, target.registered())
 
 
-def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdate:
+def _adopted(repository: Repository, refs: RefsState, target: StateStore, path: str) -> TreeUpdate:
     view = target.folder_of(target.registered()[path])
     ours, theirs = _length(view, view), _length(view, view.checkout_store)
     common = _common_length(view, min(ours, theirs), target)
     if common == theirs:
-        return _adopted_pointers(repository, target, view)
+        return _adopted_pointers(repository, refs, target, view)
     now = repository.clock()
     items: dict[str, Item | None] = {}
     for version in range(common, theirs):
@@ -76,17 +79,41 @@ def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdat
     gone: dict[str, Item | None] = {
         f"{path}/{key}": None for version in range(common, ours) for key in view.format.log_keys(view, version)
     }
-    before, onto = (_with(repository, target, each).folder_of(view.record) for each in (gone, gone | items))
+    before = _with(repository, target, gone).folder_of(view.record)
+    return _applied_again(repository, target, view, before, gone | items, now, "Undo one of the two")
+
+
+def _applied_again(
+    repository: Repository,
+    target: StateStore,
+    view: DatasetView,
+    before: DatasetView,
+    items: dict[str, Item | None],
+    now: datetime,
+    remedy: str,
+) -> TreeUpdate:
+    """Return the update that applies to a dataset's folder again what main has published in its stead.
+
+    Args:
+        repository: The lake.
+        target: The head of main.
+        view: The dataset in it.
+        before: The dataset before main and the folder parted.
+        items: What the head has to become in order to be as the folder.
+        now: The time of the update.
+        remedy: The advice in a conflict.
+    """
+    path = view.record.path
+    onto = _with(repository, target, items).folder_of(view.record)
     context = ApplyContext(now, view.checkout_store, onto=f"{path} in its folder")
     try:
         applied = view.format.apply(before, view, onto, context)
     except DatasetConflict as error:
         message = (
-            "what another writer committed to the folder conflicts with what the lake has published: "
-            f"{error}. Undo one of the two"
+            f"what another writer committed to the folder conflicts with what the lake has published: {error}. {remedy}"
         )
         raise _conflict(path, error.kind, message) from None
-    items = gone | items | {f"{path}/{key}": new_item(data, now) for key, data in applied.puts.items()}
+    items = items | {f"{path}/{key}": new_item(data, now) for key, data in applied.puts.items()}
     update = DatasetUpdate(view.record.format, applied.version, applied.operation, applied.summary)
     return TreeUpdate(items, target.view.tree, {path: update})
 
@@ -95,7 +122,7 @@ def _conflict(path: str, kind: str, message: str) -> Conflict:
     return Conflict(f"{path}: {message}", datasets=[path], kinds={path: kind})
 
 
-def _adopted_pointers(repository: Repository, target: StateStore, view: DatasetView) -> TreeUpdate:
+def _adopted_pointers(repository: Repository, refs: RefsState, target: StateStore, view: DatasetView) -> TreeUpdate:
     """Return the update for the checked-out pointers that another writer moved.
 
     The checked-out log, if the dataset has one, must be main's.
@@ -107,19 +134,29 @@ def _adopted_pointers(repository: Repository, target: StateStore, view: DatasetV
         raise _conflict(path, "Incompatible", message)
     superseded = view.format.superseded_pointers(view, view.checkout_store)
     items: dict[str, Item | None] = dict.fromkeys(f"{path}/{key}" for key in superseded)
-    for key in view.format.pointer_keys(view.checkout_store):
-        current = target.view.get(f"{path}/{key}")
-        if superseded and not view.format.is_behind(key, view, view.checkout_store):
-            raise _moved(view, key)
-        if current is None or _is_ahead(view, key):
+    keys = view.format.pointer_keys(view.checkout_store)
+    moved = [
+        key
+        for key in keys
+        if (superseded and not view.format.is_behind(key, view, view.checkout_store))
+        or (target.view.get(f"{path}/{key}") is not None and _is_ahead(view, key) is None)
+    ]
+    if moved:
+        before = _parted(repository, refs, view, keys[-1])
+        if before is None:
+            raise _moved(view, moved[0])
+        items |= {f"{path}/{key}": new_item(view.checkout_store.get(key), now) for key in keys}
+        return _applied_again(repository, target, view, before, items, now, _release_and_import(path))
+    for key in keys:
+        if target.view.get(f"{path}/{key}") is None or _is_ahead(view, key):
             # It may have moved on meanwhile, but never back.
             items[f"{path}/{key}"] = new_item(view.checkout_store.get(key), now)
     update = DatasetUpdate(view.record.format, view.format.version(view), "ADOPT")
     return TreeUpdate(items, target.view.tree, {path: update} if items else {})
 
 
-def _is_ahead(view: DatasetView, key: str) -> bool:
-    """Return whether a checked-out pointer comes after its value in main, and not before it. Raises Conflict."""
+def _is_ahead(view: DatasetView, key: str) -> bool | None:
+    """Return whether a checked-out pointer comes after its value in main, or before it; None for neither."""
     if bytes(view.checkout_store.get(key)) == bytes(view.get(key)):
         return False
     # This comes first, because the other comparison may read all older values of main.
@@ -128,17 +165,46 @@ def _is_ahead(view: DatasetView, key: str) -> bool:
     try:
         is_pointer_behind(view, key)
     except Diverged:
-        raise _moved(view, key) from None
+        return None
     return False  # main was not checked out
+
+
+def _parted(repository: Repository, refs: RefsState, view: DatasetView, key: str) -> DatasetView | None:
+    """Return the newest state of a dataset in main's history that its checked-out pointer `key` goes on from.
+
+    Return None if there is none, or if it is the head, or for a format that has a log to tell this by.
+    """
+    if view.format.version(view) is not None:
+        return None
+    commit = refs.commit(refs.branch(repository.format.branch))
+    while commit.parents and refs.has_commit(commit.parents[0]):
+        parent = refs.first_parent(commit)
+        if view.record.path in changed_datasets(commit):
+            state = repository.commit_state(parent)
+            record = state.registered().get(view.record.path)
+            if record is None or record.id != view.record.id:
+                return None
+            before = state.folder_of(record)
+            held = before.format.pointer_keys(before)[-1]
+            if held == key and bytes(before.get(key)) == bytes(view.checkout_store.get(key)):
+                return before
+            if before.format.is_behind(held, before, view.checkout_store):
+                return before
+        commit = parent
+    return None
 
 
 def _moved(view: DatasetView, key: str) -> Conflict:
     path = view.record.path
-    message = (
-        f"{key} in the folder does not follow what the lake has published: run `lake release {path}`, "
-        f"then import it again with `lake import {path}`"
-    )
+    message = f"{key} in the folder does not follow what the lake has published: {_release_and_import(path)}"
     return _conflict(path, "PointerMoved", message)
+
+
+def _release_and_import(path: str) -> str:
+    return (
+        f"to go on with the folder as it is, run `lake release {path}`, then import it again with `lake import "
+        f"{path}`. Earlier commits of the lake keep what it has published"
+    )
 
 
 def _length(view: DatasetView, log: ObjectStore) -> int:

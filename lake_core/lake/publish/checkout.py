@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed, StoreError
 from lake_core.lake.errors import Diverged
 from lake_core.lake.publish.write_derived import write_derived
-from lake_core.lake.refs.commit_record import changed_datasets, version_of
+from lake_core.lake.refs.commit_record import ADOPT_FIELD, changed_datasets, version_of
 from lake_core.lake.state.claims import claim
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ def check_out(
     if not commits:
         return Checkout(0, ())
     last = repository.commit_state(commits[-1])
+    # What a commit adopted takes the place of what earlier ones published in its stead, and could not be checked out.
+    adopted = {commit.metadata.get(ADOPT_FIELD): number for number, commit in enumerate(commits)}
     for number, commit in enumerate(commits):
         state = repository.commit_state(commit)
         registered, newest = state.registered(), last.registered()
@@ -89,8 +91,14 @@ def check_out(
             if path in registered and path in newest and newest[path].id == registered[path].id
             if path != without and path not in diverged
         ]
+        for path in paths:
+            if updates[path].get("operation") == "IMPORT" or version_of(updates[path]) == 0:
+                # The folder is claimed here and not when a session imports the dataset: if that never reaches main, the
+                # folder and its data files still belong to their owner.
+                claim(repository.root, path, registered[path].format, occupied=True)
+        paths = [path for path in paths if number >= adopted.get(path, 0)]
         counts = repository.root.gather(
-            *(partial(_check_out_change, repository, state, path, updates[path], needed, is_new) for path in paths)
+            *(partial(_check_out_change, state, path, updates[path], needed, is_new) for path in paths)
         )
         for path, objects in zip(paths, counts, strict=True):
             if objects is None:
@@ -105,7 +113,6 @@ def check_out(
 
 
 def _check_out_change(
-    repository: Repository,
     state: StateStore,
     path: str,
     update: Mapping[str, object],
@@ -117,10 +124,6 @@ def _check_out_change(
     Raises Diverged.
     """
     record = state.registered()[path]
-    if update.get("operation") == "IMPORT" or version_of(update) == 0:
-        # The folder is claimed here and not when a session imports the dataset: if that never reaches main, the folder
-        # and its data files still belong to their owner.
-        claim(repository.root, path, record.format, occupied=True)
     try:
         return check_out_dataset(state, record, version_of(update), is_new=is_new)
     except Diverged:
@@ -160,7 +163,10 @@ def try_check_out(repository: Repository, commits: Sequence[Commit]) -> bool:
             check_out(repository, commits, is_new=True)
         except Diverged:
             check_out_branch(repository)  # it reads the newest refs before it raises Diverged
-    except (Diverged, StoreError):
+    except Diverged as error:
+        _LOG.warning("commit %s is published but not yet checked out: %s", commits[-1].id[:12], error)
+        return False
+    except StoreError:
         last = commits[-1].id[:12]
         _LOG.warning(
             "commit %s is published but not yet checked out: the next publish completes it", last, exc_info=True
@@ -254,18 +260,33 @@ def is_pointer_behind(view: DatasetView, key: str) -> bool:
 
 
 def is_checked_out(repository: Repository, commit: Commit) -> bool:
-    """Return whether a commit's change to datasets is checked out."""
+    """Return whether a commit's change to datasets is checked out. That to a dataset that diverged is not."""
     state = repository.commit_state(commit)
-    for path, update in changed_datasets(commit).items():
-        version, record = version_of(update), state.registered().get(path)
-        if record is None:
-            continue
-        view = state.folder_of(record)
-        if version is not None and not all(_is_present(view, key) for key in view.format.log_keys(view, version)):
-            return False
-        if any(_is_pending(view, key) for key in view.format.pointer_keys(view)):
-            return False
-    return True
+    try:
+        return all(
+            _is_whole(state.folder_of(record), version_of(update))
+            for path, update in changed_datasets(commit).items()
+            if (record := state.registered().get(path)) is not None
+        )
+    except Diverged:
+        return False
+
+
+def divergence(view: DatasetView) -> Diverged | None:
+    """Return what another writer did to the folder of a dataset of main that is neither behind nor ahead of main."""
+    try:
+        _is_whole(view, view.format.version(view))
+    except Diverged as error:
+        return error
+    return None
+
+
+def _is_whole(view: DatasetView, version: int | None) -> bool:
+    """Return whether a version and the pointers of a dataset are checked out. Raises Diverged."""
+    keys = [] if version is None else view.format.log_keys(view, version)
+    # All pointers are looked at, as a later one may have diverged.
+    pending = [_is_pending(view, key) for key in view.format.pointer_keys(view)]
+    return all(_is_present(view, key) for key in keys) and not any(pending)
 
 
 def _is_pending(view: DatasetView, key: str) -> bool:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 DATASETS_FIELD = "datasets"
 """The key of a commit's metadata that lists the datasets it changed: JSON, path → {format, version, operation}."""
 
+ADOPT_FIELD: Final = "adopt"
+"""The key of the metadata of an adoption: the dataset whose folder main follows from that commit on."""
+
 SESSION_FIELD: Final = "session"
 """The key of the session that a commit published. Commits without it are merges, reverts and the like."""
 MERGE_FIELD: Final = "merge"
