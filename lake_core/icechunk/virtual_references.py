@@ -67,7 +67,7 @@ def references_of_box(
             f"{len(locations)}, {len(columns[0])} and {len(columns[1])}"
         )
     exists = np.fromiter(map(bool, locations), bool, len(locations))
-    index = np.indices(shape).reshape(len(shape), -1)[:, exists] + np.array(first, np.int64).reshape(-1, 1)
+    index = np.indices(shape).reshape(len(shape), len(locations))[:, exists] + np.array(first, np.int64).reshape(-1, 1)
     present = [location for location in locations if location]
     offset, length = (column[exists] for column in columns)
     return _references(_indexes(index.T, len(shape)), present, offset, length, [checksum] * len(present))
@@ -151,7 +151,7 @@ def _indexes(indexes: Sequence[Sequence[int]] | npt.NDArray[Any], dimensions: in
     except (ValueError, TypeError):
         raise InvalidChunkIndex(message) from None
     if table.size == 0:
-        table = table.reshape(len(indexes), 0).astype(np.int64)
+        table = table.reshape(len(indexes), 0 if len(indexes) else dimensions).astype(np.int64)
     if table.shape != (len(indexes), dimensions) or table.dtype.kind not in "iu":
         raise InvalidChunkIndex(message)
     if table.size and not (table.min() >= 0 and table.max() < 2**32):
