@@ -127,17 +127,17 @@ def _write_values(
     if is_new:
         growing = () if append_dim is None else (append_dim,)
         create_arrays(store, dataset, full, group=path, growing=growing)
-        stored = StoredDataset(store, group=path, rounded=rounded)
+        stored = StoredDataset(store, group=path, rounded=rounded, names=dataset.variables)
         if append_dim is None:
             stored.write(dataset.variables)
         else:
             _append(stored, store, path, dataset, append_dim)
         return
-    stored = StoredDataset(store, group=path, rounded=rounded)
+    stored = StoredDataset(store, group=path, rounded=rounded, names=dataset.variables)
     if any(name not in stored for name in dataset.variables):
         only_new = dataset.drop_vars([name for name in dataset.variables if name in stored])
         create_arrays(store, only_new, full, group=path, mode="a")
-        stored = StoredDataset(store, group=path, rounded=rounded)
+        stored = StoredDataset(store, group=path, rounded=rounded, names=dataset.variables)
     arrays = zarr.open_group(store, path=path, mode="r", use_consolidated=False)
     for name, variable in dataset.variables.items():
         stored.check_attributes(name, variable)

@@ -24,20 +24,39 @@ _MEANING = ("units", "calendar", "standard_name", "positive", "cell_methods", "g
 class StoredDataset:
     """The arrays of a group that exist. Every value passes the gate of its `StoredVariable`."""
 
-    def __init__(self, store: IcechunkStore, *, group: str = "", rounded: Collection[Hashable] = ()) -> None:
+    def __init__(
+        self,
+        store: IcechunkStore,
+        *,
+        group: str = "",
+        rounded: Collection[Hashable] = (),
+        names: Collection[Hashable] | None = None,
+    ) -> None:
         """Open the arrays of a group.
 
         Args:
             store: The store of a session.
             group: The path of the group.
             rounded: The variables whose floats may be rounded to the type of their cells.
+            names: The arrays to open. The default is all.
         """
         self._store = store
         self._group = group
         self._rounded = rounded
-        # Zarr's metadata is read by xarray, which decodes attributes of its own.
+        others = []
+        if names is not None:
+            members = zarr.open_group(store, path=group, mode="r", use_consolidated=False).array_keys()
+            others = [name for name in members if name not in names]
+        # Zarr's metadata is read by xarray, which decodes attributes of its own. It reads texts, and the values of
+        # indexes, which may be in files that this process may not read.
         self._raw: xr.Dataset = xr.open_zarr(
-            store, group=group or None, consolidated=False, chunks=None, decode_cf=False
+            store,
+            group=group or None,
+            consolidated=False,
+            chunks=None,
+            decode_cf=False,
+            create_default_indexes=False,
+            drop_variables=others,
         )
 
     def __contains__(self, name: Hashable) -> bool:
