@@ -44,9 +44,12 @@ def new_location(text: str) -> Location:
 
     `.`, `..` and empty parts of the path are resolved. Characters that a URL's path cannot hold are encoded, also `#`,
     and `?` where the scheme has no queries. So names without `%` can be given as they are, and others encoded.
+    `file:/path` is `file:///path` (RFC 8089).
 
     Raises InvalidVirtualReference, also for control characters, which icechunk cannot read.
     """
+    if isinstance(text, str) and text.startswith("file:/") and not text.startswith("file://"):
+        text = "file://" + text.removeprefix("file:")
     location = _parse(text, resolve=True)
     if _CONTROL.search(location.key):
         raise InvalidVirtualReference(f"the location {text[:200]!r} has a control character in its path")

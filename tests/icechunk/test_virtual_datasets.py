@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import h5py
 import icechunk
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ import xarray as xr
 from obspec_utils.registry import ObjectStoreRegistry
 from obstore.store import LocalStore
 from virtualizarr import open_virtual_dataset
-from virtualizarr.parsers import HDFParser, KerchunkJSONParser
+from virtualizarr.parsers import HDFParser, KerchunkJSONParser, ZarrParser
 
 from lake_core import Lake
 from lake_core.icechunk import (
@@ -227,6 +228,76 @@ def test_references_of_kerchunk_are_read_as_the_files_are(archive: Archive) -> N
     to_icechunk(of_kerchunk, session)
     session.commit("references")
     assert np.array_equal(archive.read()["sst"], expected["sst"])
+
+
+def test_the_chunk_of_a_scalar_in_references_of_kerchunk_is_read(archive: Archive) -> None:
+    np.array([7], "<i4").tofile(archive.folder / "bytes")
+    array = {"shape": [], "chunks": [], "dtype": "<i4", "fill_value": 0, "order": "C", "compressor": None}
+    refs = {
+        ".zgroup": json.dumps({"zarr_format": 2}),
+        "crs/.zarray": json.dumps({**array, "filters": None, "zarr_format": 2}),
+        "crs/.zattrs": json.dumps({"_ARRAY_DIMENSIONS": []}),
+        "crs/0": [str(archive.folder / "bytes"), 0, 4],
+    }
+    path = archive.folder / "refs.json"
+    path.write_text(json.dumps({"version": 1, "refs": refs}))
+    session = archive.repository.writable_session("main")
+    to_icechunk(open_virtual_dataset(f"file://{path}", FILES, KerchunkJSONParser(), loadable_variables=[]), session)
+    session.commit("a scalar")
+    assert archive.read()["crs"].item() == 7
+
+
+def test_scalars_and_arrays_without_chunks_are_read(archive: Archive) -> None:
+    expected = xr.Dataset({"crs": ((), np.int32(7), {"epsg": 4326}), "sst": (("time",), np.arange(1.0, 3.0))})
+    expected.to_netcdf(archive.path(0), engine="h5netcdf")
+    with h5py.File(archive.path(0), "a") as file:
+        file.create_dataset("rain", (2,), "f4", chunks=(1,), fillvalue=5)
+        file["rain"].dims[0].attach_scale(file["time"])
+    session = archive.repository.writable_session("main")
+    to_icechunk(archive.virtual(0, []), session)
+    session.commit("a scalar")
+    assert archive.read()["crs"].item() == 7
+    assert archive.read()["rain"].values.tolist() == [5, 5]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_stores_of_zarr_are_appended_without_access_to_their_chunks(archive: Archive, zarr_format: int) -> None:
+    stores = []
+    for day in range(2):
+        dataset = archive.write(day).assign_coords(station=("lat", np.array(["a", "bb", "c", "d"], object)))
+        dataset = dataset.drop_vars("station") if zarr_format == 2 else dataset  # VirtualiZarr cannot read objects
+        dataset.drop_encoding().to_zarr(archive.folder / f"{day}.zarr", zarr_format=zarr_format, consolidated=False)  # type: ignore[call-overload]
+        stores.append(dataset)
+        unauthorized = Repository.open(archive.repository.storage)
+        session = unauthorized.writable_session("main")
+        virtual = open_virtual_dataset(
+            f"file://{archive.folder}/{day}.zarr", FILES, ZarrParser(), loadable_variables=["time"]
+        )
+        to_icechunk(virtual, session, append_dim="time")
+        session.commit(f"day {day}")
+    expected = xr.concat(stores, "time", data_vars="minimal")
+    xr.testing.assert_identical(archive.read().drop_encoding(), expected.drop_encoding())
+
+
+def test_a_missing_value_of_nan_is_equal_to_itself(archive: Archive) -> None:
+    for day in range(2):
+        archive.write(day, missing_value=np.nan, _FillValue=np.nan)
+        archive.commit(day, append_dim="time")
+    assert archive.read().sizes["time"] == 2
+
+
+@pytest.mark.parametrize("holder", ["attrs", "encoding"])
+def test_a_fill_value_that_was_set_by_hand_is_masked(archive: Archive, holder: str) -> None:
+    archive.write(0)
+    with h5py.File(archive.path(0), "a") as file:
+        file["sst"][0, 0, 0] = -9999
+        del file["sst"].attrs["_FillValue"]
+    virtual = archive.virtual(0)
+    getattr(virtual["sst"].variable, holder)["_FillValue"] = -9999.0
+    session = archive.repository.writable_session("main")
+    to_icechunk(virtual, session)
+    session.commit("masked")
+    assert np.isnan(archive.read()["sst"].values).sum() == 1
 
 
 def test_coordinates_of_two_dimensions_stay_coordinates(archive: Archive) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from xarray.backends.zarr import encode_zarr_attr_value
+from xarray.backends.zarr import FillValueCoder, encode_zarr_attr_value
 from zarr.core.buffer import default_buffer_prototype
 
 from lake_core.icechunk.errors import MismatchedVariable
@@ -106,13 +106,25 @@ def _document(variable: xr.Variable) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes())
     of_values = {key: variable.encoding[key] for key in DECODING if variable.encoding.get(key) is not None}
     attributes = {key: encode_zarr_attr_value(value) for key, value in {**of_values, **variable.attrs}.items()}
-    return {**document, "attributes": attributes, "dimension_names": list(variable.dims)}
+    filler = attributes.get("_FillValue")
+    if filler is not None and not isinstance(filler, str):
+        # A text is encoded already, which VirtualiZarr does for the files that it reads itself.
+        attributes["_FillValue"] = FillValueCoder.encode(filler, variable.dtype)
+    return {
+        **document,
+        "attributes": attributes,
+        "dimension_names": list(variable.dims),
+        # That of the files is of no account, because the references say where the chunks are.
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+    }
 
 
 def _check_same(name: Hashable, new: dict[str, Any], stored: dict[str, Any]) -> None:
     """Raise MismatchedVariable if the chunks of an array are read in another way than those that it has."""
     different = [field for field in _OF_CHUNKS if new.get(field) != stored.get(field)]
-    different += [key for key in DECODING if new["attributes"].get(key) != stored.get("attributes", {}).get(key)]
+    attributes = stored.get("attributes", {})
+    # As texts, in which NaN is equal to NaN.
+    different += [key for key in DECODING if json.dumps(new["attributes"].get(key)) != json.dumps(attributes.get(key))]
     if different:
         raise MismatchedVariable(
             f"the chunks of {name!r} have another {' and '.join(different)} in these files than in the stored array, "
@@ -161,6 +173,8 @@ def _set_references(
     offsets, lengths = np.zeros(shape, np.uint64), np.ones(shape, np.uint64)
     for index, entry in data.manifest.iter_refs():
         locations[index], offsets[index], lengths[index] = entry["path"], entry["offset"], entry["length"]
+    if not variable.ndim:  # kerchunk's references have the chunk of a scalar at 0
+        shape, locations = (), locations.reshape(())
     session.store.set_virtual_refs_arr(
         path,
         shape,
