@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from lake_core.icechunk.errors import InvalidConfig
 from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL
+from lake_core.icechunk.location import without_secrets
 
 DEFAULT_INLINE_THRESHOLD = 512
 DEFAULT_UPDATES_PER_OBJECT = 1000
@@ -259,7 +260,16 @@ class RepositoryConfig:
         return merged
 
     def set_virtual_chunk_container(self, container: VirtualChunkContainer) -> None:
-        """Add a container, or replace the one of its URL prefix."""
+        """Add a container, or replace the one of its URL prefix.
+
+        Raises InvalidConfig if the prefix holds credentials.
+        """
+        shown = without_secrets(container.url_prefix)
+        if shown != container.url_prefix:
+            raise InvalidConfig(
+                f"the prefix {shown[:200]!r} of a virtual chunk container must not hold credentials, which the "
+                "repository would store: pass them to authorize_virtual_chunk_access"
+            )
         self.virtual_chunk_containers = {**(self.virtual_chunk_containers or {}), container.url_prefix: container}
 
     def get_virtual_chunk_container(self, url_prefix: str) -> VirtualChunkContainer | None:

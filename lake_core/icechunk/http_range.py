@@ -11,6 +11,7 @@ import fsspec
 from fsspec.asyn import sync
 
 from lake_core.icechunk.errors import VirtualChunkError
+from lake_core.icechunk.location import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,22 +69,26 @@ async def _read(filesystem: Any, url: str, start: int, end: int, may_follow: Cal
             target = urljoin(target, response.headers.get("Location", ""))
             if not may_follow(target):
                 raise VirtualChunkError(
-                    f"the server of {url} redirects to a location outside of the virtual chunk container, which is not "
-                    "followed: refer to the object where it is"
+                    f"the server of {without_secrets(url)} redirects to a location outside of the virtual chunk "
+                    "container, which is not followed: refer to the object where it is"
                 )
-    raise VirtualChunkError(f"the server of {url} redirects more than {_MOST_REDIRECTS} times")
+    raise VirtualChunkError(f"the server of {without_secrets(url)} redirects more than {_MOST_REDIRECTS} times")
 
 
 async def _range(response: Any, url: str, start: int, end: int) -> HttpRange:
     status, length = response.status, end - start
     if status == 200 and start:
-        raise VirtualChunkError(f"the server of {url} does not serve ranges of objects: copy the object elsewhere")
+        raise VirtualChunkError(
+            f"the server of {without_secrets(url)} does not serve ranges of objects: copy the object elsewhere"
+        )
     if status == 206 and not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
-        raise VirtualChunkError(f"the server of {url} answers with another range than it was asked for")
+        raise VirtualChunkError(
+            f"the server of {without_secrets(url)} answers with another range than it was asked for"
+        )
     if status == 416:  # The object ends before the range.
         length = 0
     elif status not in (200, 206):
-        raise VirtualChunkError(f"{url} cannot be read: its server answers with the status {status}")
+        raise VirtualChunkError(f"{without_secrets(url)} cannot be read: its server answers with the status {status}")
     data = bytearray()
     if length:
         async for part in response.content.iter_any():

@@ -19,6 +19,12 @@ _NOT_IN_AUTHORITY = re.compile(r"[\s\x00-\x1f\x7f%?#\\]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _TO_ENCODE = re.compile(r"%(?![0-9A-Fa-f]{2})|[^!$-;=@-\[\]^_a-z|~%]")
 """What icechunk encodes in a path, and `\\`, which it takes for a slash in some."""
+_SECRET = re.compile(
+    r"(?<=[?&])((?:[a-z0-9-]*[_-])?(?:sig|signature|credential|(?:security-)?token|api_?key|password|secret))=[^&]*",
+    re.IGNORECASE,
+)
+"""A parameter of a query that lets whoever knows it read the object: a signature, or a key."""
+_CREDENTIALS = re.compile(r"(?<=://)[^/]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +52,18 @@ def new_location(text: str) -> Location:
     and `?` where the scheme has no queries. So names without `%` can be given as they are, and others encoded.
     `file:/path` is `file:///path` (RFC 8089).
 
-    Raises InvalidVirtualReference, also for control characters, which icechunk cannot read.
+    Raises InvalidVirtualReference, also for control characters, which icechunk cannot read, and for signed URLs.
     """
     if isinstance(text, str) and text.startswith("file:/") and not text.startswith("file://"):
         text = "file://" + text.removeprefix("file:")
     location = _parse(text, resolve=True)
+    if location.scheme in _WEB and _SECRET.search(location.url):
+        raise InvalidVirtualReference(
+            f"the location {_shown(text)} is signed, and whoever reads the repository could use the "
+            "signature: leave it out, and authorize the container with the headers that its server wants"
+        )
     if _CONTROL.search(location.key):
-        raise InvalidVirtualReference(f"the location {text[:200]!r} has a control character in its path")
+        raise InvalidVirtualReference(f"the location {_shown(text)} has a control character in its path")
     return location
 
 
@@ -65,6 +76,15 @@ def stored_location(text: str) -> Location:
     Raises InvalidVirtualReference.
     """
     return _parse(text, resolve=text.startswith("file:") if isinstance(text, str) else False)
+
+
+def without_secrets(text: str) -> str:
+    """Return a location as messages show it: without credentials and signatures, which others may have stored."""
+    return _SECRET.sub(r"\1=…", _CREDENTIALS.sub("…@", text))
+
+
+def _shown(text: str) -> str:
+    return repr(without_secrets(text)[:200])
 
 
 def decoded_prefix(url_prefix: str) -> str:
@@ -82,7 +102,7 @@ def _parse(text: str, *, resolve: bool) -> Location:
     if match is None or match.group(1) not in _SCHEMES:
         raise InvalidVirtualReference(
             f"the location of a virtual chunk must be an absolute URL ({', '.join(_SCHEMES[:4])}, …), "
-            f"not {str(text)[:200]!r}"
+            f"not {_shown(str(text))}"
         )
     scheme, authority, path = match.group(1), match.group(2), match.group(3) or ""
     query = ""
@@ -94,24 +114,24 @@ def _parse(text: str, *, resolve: bool) -> Location:
     for part in path.split("/"):
         if part in ("", ".", "..") and not resolve:
             raise InvalidVirtualReference(
-                f"the location {text[:200]!r} has the part {part!r}, so its object has a key that cannot be read: "
-                "copy the object to a key without empty parts, '.' and '..'"
+                f"the location {_shown(text)} has the part {part!r}, so its object has a key that cannot "
+                "be read: copy the object to a key without empty parts, '.' and '..'"
             )
         if part == "..":
             if not parts:
-                raise InvalidVirtualReference(f"the location {text[:200]!r} leads above its root")
+                raise InvalidVirtualReference(f"the location {_shown(text)} leads above its root")
             parts.pop()
         elif part not in ("", "."):
             _check_part(scheme, part, text)
             parts.append(part)
     if not parts:
-        raise InvalidVirtualReference(f"the location {text[:200]!r} names no object")
+        raise InvalidVirtualReference(f"the location {_shown(text)} names no object")
     try:
         encoded = _encoded("/".join(parts))
         key = unquote(encoded, errors="strict") if "%" in encoded else encoded
         query = _encoded(query, also="?")
     except UnicodeError:
-        raise InvalidVirtualReference(f"the path of the location {text[:200]!r} is not UTF-8") from None
+        raise InvalidVirtualReference(f"the path of the location {_shown(text)} is not UTF-8") from None
     return Location(scheme, authority, key, f"{scheme}://{authority}/{encoded}{query}")
 
 
@@ -123,12 +143,12 @@ def _checked_authority(scheme: str, authority: str, text: str) -> str:
     if scheme == "file":
         if authority not in ("", "localhost"):
             raise InvalidVirtualReference(
-                f"the location {text[:200]!r} is a file of the host {authority[:100]!r}: write file:///… for a file "
-                "that this host can read"
+                f"the location {_shown(text)} is a file of the host {authority[:100]!r}: write file:///… "
+                "for a file that this host can read"
             )
         return ""
     if not authority or _NOT_IN_AUTHORITY.search(authority):
-        raise InvalidVirtualReference(f"the location {text[:200]!r} names no bucket or host")
+        raise InvalidVirtualReference(f"the location {_shown(text)} names no bucket or host")
     return authority
 
 
@@ -138,7 +158,7 @@ def _check_part(scheme: str, part: str, text: str) -> None:
     pieces = re.split(r"[/\\]", decoded) if scheme in _WEB else decoded.split("/")
     if "\0" in decoded or not {"", ".", ".."}.isdisjoint(pieces):
         raise InvalidVirtualReference(
-            f"the location {text[:200]!r} has an encoded '.', '..', empty part or NUL in its path"
+            f"the location {_shown(text)} has an encoded '.', '..', empty part or NUL in its path"
         )
 
 

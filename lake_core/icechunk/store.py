@@ -13,7 +13,7 @@ from zarr.core.buffer.core import default_buffer_prototype
 
 from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.errors import InvalidChunkIndex, InvalidStoreKey, InvalidVirtualReference, ReadOnlySession
-from lake_core.icechunk.location import stored_location
+from lake_core.icechunk.location import stored_location, without_secrets
 from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, InlineChunk, sorted_references
 from lake_core.icechunk.snapshot import ArrayNode
 from lake_core.icechunk.virtual import VirtualChunkSpec, is_relative, virtual_chunk
@@ -335,8 +335,8 @@ class IcechunkStore(Store):
         """Check that a repository of this version can store a location, and, on request, that a container holds it."""
         if is_relative(location) and self._session.assets.layout.spec_version == 1:
             raise InvalidVirtualReference(
-                f"{location[:200]} names its container, which clients of version 1 of the specification cannot read: "
-                "give the absolute URL, or upgrade the repository"
+                f"{without_secrets(location)[:200]} names its container, which clients of version 1 of the "
+                "specification cannot read: give the absolute URL, or upgrade the repository"
             )
         if is_held:
             chunks = self._session.virtual_chunks

@@ -14,7 +14,7 @@ import fsspec
 from lake_core.errors import LakeError, NotFound
 from lake_core.icechunk.errors import InvalidVirtualReference, VirtualChunkError, VirtualChunkNotAuthorized
 from lake_core.icechunk.http_range import read_http_range
-from lake_core.icechunk.location import Location, decoded_prefix, new_location, stored_location
+from lake_core.icechunk.location import Location, decoded_prefix, new_location, stored_location, without_secrets
 from lake_core.icechunk.manifest import VirtualChunk
 from lake_core.store import LocalStore, ObjectStore
 
@@ -81,7 +81,8 @@ def normal_location(location: str) -> str:
     relative = _RELATIVE.fullmatch(location)
     if relative is None or not relative.group(2):
         raise InvalidVirtualReference(
-            f"the location {location[:200]!r} must be vcc://, the name of a virtual chunk container, and a path in it"
+            f"the location {without_secrets(location)[:200]!r} must be vcc://, the name of a virtual chunk container, "
+            "and a path in it"
         )
     return location
 
@@ -123,7 +124,7 @@ class VirtualChunks:
         container = self.container(location)
         if container is None:
             raise InvalidVirtualReference(
-                f"no virtual chunk container of the repository holds {location.url}: add one with "
+                f"no virtual chunk container of the repository holds {without_secrets(location.url)}: add one with "
                 "config.set_virtual_chunk_container"
             )
         return container
@@ -137,8 +138,8 @@ class VirtualChunks:
         prefixes = [prefix for prefix, container in self.containers.items() if container.name == name]
         if len(prefixes) != 1:
             raise InvalidVirtualReference(
-                f"{location[:200]} is relative to the virtual chunk container {name!r}, and the repository has "
-                f"{len(prefixes) or 'none'} of this name: add it with config.set_virtual_chunk_container"
+                f"{without_secrets(location)[:200]} is relative to the virtual chunk container {name!r}, and the "
+                f"repository has {len(prefixes) or 'none'} of this name: add it with config.set_virtual_chunk_container"
             )
         return prefixes[0] + rest
 
@@ -154,9 +155,11 @@ class VirtualChunks:
         location = stored_location(self.absolute(chunk.location))
         container = self._authorized_container(location)
         if chunk.length == 0:
-            raise VirtualChunkError(f"the reference to {location.url} has a length of 0 bytes")
+            raise VirtualChunkError(f"the reference to {without_secrets(location.url)} has a length of 0 bytes")
         if chunk.offset + chunk.length > LARGEST:
-            raise VirtualChunkError(f"the reference to {location.url} ends past the largest possible object")
+            raise VirtualChunkError(
+                f"the reference to {without_secrets(location.url)} ends past the largest possible object"
+            )
         end = chunk.length if end is None else min(end, chunk.length)
         if start >= end:
             return b""
@@ -164,12 +167,13 @@ class VirtualChunks:
             data = self._read(location, container, chunk, start, end)
         except (OSError, NotFound) as error:
             raise VirtualChunkError(
-                f"the virtual chunk in {location.url} cannot be read ({type(error).__name__}): "
+                f"the virtual chunk in {without_secrets(location.url)} cannot be read ({type(error).__name__}): "
                 "its object is missing or unreachable"
             ) from None
         if len(data) < end - start:
             raise VirtualChunkError(
-                f"{location.url} is too short: a chunk in it ends at byte {chunk.offset + chunk.length}"
+                f"{without_secrets(location.url)} is too short: a chunk in it ends at byte "
+                f"{chunk.offset + chunk.length}"
             )
         return data
 
@@ -233,9 +237,11 @@ class VirtualChunks:
 
 def _check_unchanged(chunk: VirtualChunk, etag: str | None, last_modified: datetime | None) -> None:
     if chunk.etag is not None and (etag is None or etag.strip('"') != chunk.etag.strip('"')):
-        raise VirtualChunkError(f"{chunk.location} has changed since the reference to it was made: its etag differs")
+        raise VirtualChunkError(
+            f"{without_secrets(chunk.location)} has changed since the reference to it was made: its etag differs"
+        )
     if chunk.last_modified and (last_modified is None or last_modified.timestamp() > chunk.last_modified):
-        raise VirtualChunkError(f"{chunk.location} has changed since the reference to it was made")
+        raise VirtualChunkError(f"{without_secrets(chunk.location)} has changed since the reference to it was made")
 
 
 def _read_file(path: str, chunk: VirtualChunk, start: int, end: int) -> bytes:
@@ -261,7 +267,7 @@ def _read_http(
 ) -> bytes:
     def may_follow(url: str) -> bool:
         try:
-            return new_location(url).name.startswith(prefix)
+            return new_location(url.partition("?")[0]).name.startswith(prefix)
         except InvalidVirtualReference:
             return False
 
@@ -295,7 +301,7 @@ def _read_url(location: Location, options: Mapping[str, Any], chunk: VirtualChun
 
 def _unreadable(location: str, error: Exception) -> VirtualChunkError:
     # Messages of clients may hold signed URLs.
-    return VirtualChunkError(f"{location} cannot be read: {type(error).__name__}")
+    return VirtualChunkError(f"{without_secrets(location)[:200]} cannot be read: {type(error).__name__}")
 
 
 def _s3_options(container: VirtualChunkContainer) -> dict[str, Any]:

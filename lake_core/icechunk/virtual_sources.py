@@ -8,6 +8,7 @@ import numpy as np
 
 from lake_core import runtime
 from lake_core.icechunk.errors import VirtualChunkError
+from lake_core.icechunk.location import without_secrets
 from lake_core.icechunk.manifest import ReferenceKind, VirtualChunk
 from lake_core.icechunk.snapshot import ArrayNode
 
@@ -40,7 +41,7 @@ def unreadable_sources(session: Session) -> dict[str, str]:
         try:
             session.fetch(chunk, chunk.length - 1)
         except VirtualChunkError as error:
-            return session.virtual_chunks.absolute(chunk.location), str(error)
+            return without_secrets(session.virtual_chunks.absolute(chunk.location)), str(error)
         return None
 
     with runtime.thread_pool(_AT_ONCE) as pool:

@@ -23,8 +23,14 @@ from lake_core.icechunk import (
     http_store,
     local_filesystem_store,
     s3_store,
+    unreadable_sources,
 )
-from lake_core.icechunk.errors import InvalidVirtualReference, VirtualChunkError, VirtualChunkNotAuthorized
+from lake_core.icechunk.errors import (
+    InvalidConfig,
+    InvalidVirtualReference,
+    VirtualChunkError,
+    VirtualChunkNotAuthorized,
+)
 from lake_core.icechunk.location import new_location, stored_location
 from lake_core.icechunk.manifest import VirtualChunk
 from lake_core.store import MemoryStore, open_store
@@ -363,3 +369,39 @@ def test_two_containers_of_one_name_are_an_error(tmp_path: Path) -> None:
     repository = Repository.create(MemoryStore(), config=twice)
     with pytest.raises(InvalidVirtualReference, match="has 2 of this name"):
         relative(repository, "vcc://data/x")
+
+
+SIGNED = [
+    "https://user:hidden@host/a",
+    "https://host/a?sv=1&sig=hidden",
+    "https://host/a?X-Amz-Credential=hidden",
+    "https://host/a?X-Amz-Security-Token=hidden&X-Amz-Expires=60",
+    "https://host/a?X-Goog-Signature=hidden",
+    "https://host/a?access_token=hidden",
+    "s3://key:hidden@bucket/a",
+    "ftp://user:hidden@host/a",
+]
+
+
+@pytest.mark.parametrize("location", SIGNED)
+def test_credentials_are_neither_stored_nor_told(location: str) -> None:
+    with pytest.raises(InvalidVirtualReference) as caught:
+        new_location(location)
+    assert "hidden" not in str(caught.value)
+    with pytest.raises(InvalidConfig) as refused:
+        RepositoryConfig().set_virtual_chunk_container(VirtualChunkContainer(f"{location}/", http_store()))
+    assert "hidden" not in str(refused.value)
+
+
+def test_other_parameters_of_a_query_are_part_of_the_location() -> None:
+    assert new_location("https://host/a?design=x&part=2").url == "https://host/a?design=x&part=2"
+
+
+def test_a_signed_location_that_another_client_stored_is_not_told() -> None:
+    location, prefix = "http://localhost:9/a?sig=hidden", "http://localhost:9/"
+    config = our_config(VirtualChunkContainer(prefix, http_store()))
+    repository = Repository.create(MemoryStore(), config=config, authorize_virtual_chunk_access={prefix: None})
+    session = create_array(repository)
+    session.set_reference("/v", (0,), VirtualChunk(location, 0, 16))
+    ((shown, reason),) = unreadable_sources(session).items()
+    assert "hidden" not in shown + reason
