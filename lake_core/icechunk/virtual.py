@@ -236,12 +236,16 @@ class VirtualChunks:
 
 
 def _check_unchanged(chunk: VirtualChunk, etag: str | None, last_modified: datetime | None) -> None:
-    if chunk.etag is not None and (etag is None or etag.strip('"') != chunk.etag.strip('"')):
+    location = without_secrets(chunk.location)
+    if (chunk.etag is not None and etag is None) or (chunk.last_modified and last_modified is None):
         raise VirtualChunkError(
-            f"{without_secrets(chunk.location)} has changed since the reference to it was made: its etag differs"
+            f"what serves {location} does not say whether it has changed since the reference to it was made: set the "
+            "reference without a checksum (store.set_virtual_refs), or copy the object elsewhere"
         )
-    if chunk.last_modified and (last_modified is None or last_modified.timestamp() > chunk.last_modified):
-        raise VirtualChunkError(f"{without_secrets(chunk.location)} has changed since the reference to it was made")
+    if chunk.etag is not None and etag is not None and etag.strip('"') != chunk.etag.strip('"'):
+        raise VirtualChunkError(f"{location} has changed since the reference to it was made: its etag differs")
+    if chunk.last_modified and last_modified is not None and last_modified.timestamp() > chunk.last_modified:
+        raise VirtualChunkError(f"{location} has changed since the reference to it was made")
 
 
 def _read_file(path: str, chunk: VirtualChunk, start: int, end: int) -> bytes:

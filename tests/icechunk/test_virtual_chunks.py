@@ -8,7 +8,7 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -286,7 +286,9 @@ def redirecting() -> Iterator[RedirectingServer]:
         thread.join()
 
 
-def redirected(folder: Path, server: RedirectingServer, name: str, offset: int = 0) -> bytes:
+def redirected(
+    folder: Path, server: RedirectingServer, name: str, offset: int = 0, checksum: str | datetime | None = None
+) -> bytes:
     prefix = f"http://127.0.0.1:{server.server_port}/a/"
     config = RepositoryConfig()
     config.set_virtual_chunk_container(VirtualChunkContainer(prefix, http_store()))
@@ -294,7 +296,7 @@ def redirected(folder: Path, server: RedirectingServer, name: str, offset: int =
     session = repository.writable_session("main")
     zarr.create_array(session.store, name="a", **ARRAY)
     session.commit("array")
-    return chunk(repository, prefix + name, offset)
+    return chunk(repository, prefix + name, offset, checksum)
 
 
 @pytest.mark.parametrize("name", ["outside", "dots", "encoded", "elsewhere", "file"])
@@ -318,6 +320,14 @@ def test_redirects_in_a_circle_are_an_error(tmp_path: Path, redirecting: Redirec
 def test_a_server_without_ranges_gives_no_wrong_bytes(tmp_path: Path, redirecting: RedirectingServer) -> None:
     with pytest.raises(VirtualChunkError, match="does not serve ranges"):
         redirected(tmp_path, redirecting, "data", offset=4)
+
+
+@pytest.mark.parametrize("checksum", ["etag", datetime(2100, 1, 1, tzinfo=UTC)])
+def test_a_server_that_tells_no_change_is_not_said_to_have_changed(
+    tmp_path: Path, redirecting: RedirectingServer, checksum: str | datetime
+) -> None:
+    with pytest.raises(VirtualChunkError, match="does not say whether it has changed"):
+        redirected(tmp_path, redirecting, "data", checksum=checksum)
 
 
 def test_a_connection_that_breaks_is_an_error(repository: Repository, archive: Archive, s3_endpoint: S3Server) -> None:
