@@ -11,6 +11,9 @@ from lake_core import Lake
 from lake_core.icechunk import Repository, upgrade_icechunk_repository
 from lake_core.lake.errors import Conflict, NothingToApply
 from lake_core.lake.publish import commit_to_branch
+from lake_core.store import MemoryStore
+from lake_core.store.folder import FolderStore
+from tests.icechunk.test_version_2_maintenance import Interrupted
 from tests.lake.arrays import PATH, chunk_values, create_array, filled, set_chunk
 
 BESIDE = "arrays/waves"
@@ -80,6 +83,42 @@ def test_the_next_publish_adopts(lake: Lake, tmp_path: Path) -> None:
     write(lake, 3, 3)
     assert values(lake, tmp_path) == (filled(c0=0, c1=1, c2=2, c3=3),) * 2
     assert lake.maintenance.verify(full=True) == []
+
+
+def publish_and_commit(spec_version: int, moment: int) -> tuple[bool, list[int]]:
+    """Publish twice, while another client commits before one request of the first publish.
+
+    Return whether the publish has so many requests, and what readers of the lake and of the folder find.
+    """
+    root, commits = MemoryStore(), list[str]()
+    folder, store = FolderStore(root, PATH), Interrupted(root, 0, lambda: None)
+    lake = Lake.create(store)
+    with lake.session() as session:
+        create_array(session.create_icechunk(PATH, spec_version=spec_version).store)
+
+    def other() -> None:
+        session = Repository.open(folder).writable_session("main")
+        set_chunk(session.store, 2, 2)
+        commits.append(session.commit(COMMIT_IN_FOLDER))
+
+    store.moment, store.other = moment, other
+    write(lake, 1, 1)
+    store.moment = 0
+    write(lake, 3, 3)
+    found = chunk_values(lake.icechunk(PATH).store)
+    assert chunk_values(Repository.open(folder).readonly_session("main").store) == found, moment
+    assert lake.maintenance.verify(full=True) == [], moment
+    return bool(commits), found
+
+
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_a_commit_at_any_moment_of_a_publish_is_kept(spec_version: int) -> None:
+    for moment in range(1, 1_000):
+        is_within, found = publish_and_commit(spec_version, moment)
+        if not is_within:
+            break
+        assert found == filled(c1=1, c2=2, c3=3), moment
+    assert moment > 10
 
 
 def test_several_commits_of_both_sides_are_adopted(lake: Lake, tmp_path: Path) -> None:
