@@ -382,6 +382,13 @@ class DatasetFormat(ABC):
         """
         return ()
 
+    def takes_back(self, store: ObjectStore, other: ObjectStore) -> bool:
+        """Return whether the writer of `other` knew what `store` has, and took it back, such as by an older pointer.
+
+        Asked only of a folder that main is neither behind nor ahead of. It is then not adopted.
+        """
+        return False
+
     @abstractmethod
     def apply(
         self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext

@@ -178,6 +178,16 @@ class IcechunkFormat(DatasetFormat):
         assets = AssetManager(other)
         return older != newer and any(entry.snapshot_id == older for entry in ancestry(assets, newer))
 
+    def takes_back(self, store: ObjectStore, other: ObjectStore) -> bool:
+        """Return whether the log of operations of `other` has the last update of `store`, whose main it left.
+
+        Repositories of version 1 have no such log.
+        """
+        layouts = layout_of(store), layout_of(other)
+        if any(layout.spec_version == 1 for layout in layouts):
+            return False
+        return _follows(*(layout.info() for layout in layouts))
+
     def apply(
         self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext
     ) -> Applied:

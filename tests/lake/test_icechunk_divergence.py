@@ -202,3 +202,22 @@ def test_an_upgrade_by_another_client_stays(tmp_path: Path) -> None:
     assert outside(tmp_path).spec_version == 2
     assert values(lake, tmp_path) == (filled(c1=1, c2=2, c3=3),) * 2
     assert lake.maintenance.verify(full=True) == []
+
+
+@pytest.mark.parametrize("change", ["reset", "amend"])
+def test_what_another_client_takes_back_knowingly_is_not_adopted(tmp_path: Path, change: str) -> None:
+    lake = Lake.create(tmp_path)
+    with lake.session() as session:
+        create_array(session.create_icechunk(PATH, spec_version=2).store)
+    write(lake, 1, 1)
+    repository = outside(tmp_path)
+    if change == "reset":
+        repository.reset_branch("main", list(repository.ancestry(branch="main"))[1].id)
+    else:
+        amending = repository.writable_session("main")
+        set_chunk(amending.store, 2, 2)
+        amending.amend("amended")
+    for attempt in (lambda: lake.maintenance.adopt(PATH), lambda: write(lake, 3, 3)):
+        with pytest.raises(Conflict, match="does not follow what the lake has published"):
+            attempt()
+    assert [problem.kind for problem in lake.maintenance.verify()] == ["diverged"]

@@ -172,9 +172,10 @@ def _is_ahead(view: DatasetView, key: str) -> bool | None:
 def _parted(repository: Repository, refs: RefsState, view: DatasetView, key: str) -> DatasetView | None:
     """Return the newest state of a dataset in main's history that its checked-out pointer `key` goes on from.
 
-    Return None if there is none, or if it is the head, or for a format that has a log to tell this by.
+    Return None if there is none, or if it is the head, or for a format that has a log to tell this by. So it is if
+    another writer took back what main has published: that is not undone for it.
     """
-    if view.format.version(view) is not None:
+    if view.format.version(view) is not None or view.format.takes_back(view, view.checkout_store):
         return None
     commit = refs.commit(refs.branch(repository.format.branch))
     while commit.parents and refs.has_commit(commit.parents[0]):
