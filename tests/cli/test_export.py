@@ -62,7 +62,7 @@ def test_an_export_becomes_a_lake_again(root: str, tmp_path: Path) -> None:
     printed = run(root, "init", target, "--from-lakefs")
     assert "2 commits" in printed
     assert "lake import PATH --copy" in printed
-    assert "not a table" in run(target, "import", "nothing", "--copy", code=1)
+    assert "not a dataset" in run(target, "import", "nothing", "--copy", code=1)
     assert "is a delta dataset" in run(target, "import", "t/orders", "--copy")
     assert "10" in run(target, "sql", 'select count(*) as n from "t/orders"')
     assert "--from-lakefs" in run(root, "init", str(tmp_path / "other"), "--rename", "a=b", code=2)
