@@ -1,10 +1,13 @@
-"""How many random examples a test draws: `make test-all` draws all of them, `make test` a part."""
+"""How many examples a test has: `make test-all` draws all of them, `make test` a part."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 from hypothesis import settings
 
 from tests.outcomes import USUAL
@@ -23,6 +26,11 @@ def pytest_configure(config: pytest.Config) -> None:
     in_ci = os.environ.get("CI") == "true"
     settings.register_profile("run", deadline=None, derandomize=in_ci, max_examples=examples(_DEFAULT))
     settings.load_profile("run")
+
+
+def exhaustive(values: Iterable[Any]) -> list[ParameterSet]:
+    """Return parameters of a test that `make test-all` runs."""
+    return [pytest.param(value, marks=pytest.mark.exhaustive) for value in values]
 
 
 def examples(count: int) -> int:

@@ -25,6 +25,7 @@ from lake_core.store import MemoryStore
 from lake_core.testing.manual_clock import ManualClock
 from lake_orch.runs.run import Run
 from lake_orch.runs.task_states import TryState
+from tests.examples import exhaustive
 from tests.outage import Outage, no_waiting
 
 SCHEMA = pa.schema({"task": pa.string(), "row": pa.int64()})
@@ -438,10 +439,7 @@ def test_what_is_published_is_what_counts(seed: int) -> None:
     live(seed, 40)
 
 
-_MORE_PARTS = [pytest.param(part, marks=pytest.mark.exhaustive) for part in range(8, 20)]
-
-
-@pytest.mark.parametrize("part", [*range(8), *_MORE_PARTS])
+@pytest.mark.parametrize("part", [*range(4), *exhaustive(range(4, 20))])
 def test_thousands_of_short_orders(part: int) -> None:
     for seed in range(10_000 + 100 * part, 10_000 + 100 * (part + 1)):
         live(seed, 8)

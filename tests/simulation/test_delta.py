@@ -9,6 +9,7 @@ import deltalake
 import pytest
 
 from lake_core.testing.simulation import World, check_history, run
+from tests.examples import exhaustive
 from tests.simulation.delta_histories import delta_history
 from tests.simulation.delta_scenario import TABLE, DeltaScenario
 
@@ -22,7 +23,7 @@ _SETTINGS: dict[str, Callable[[World], DeltaScenario]] = {
 
 
 @pytest.mark.parametrize("steps", [5, pytest.param(8, marks=pytest.mark.extended)])
-@pytest.mark.parametrize("first", range(0, 150, _BLOCK))
+@pytest.mark.parametrize("first", [*range(0, 75, _BLOCK), *exhaustive(range(75, 150, _BLOCK))])
 def test_nothing_is_lost_or_doubled(first: int, steps: int) -> None:
     for seed in range(first, first + _BLOCK):
         check_history(delta_history(seed, steps=steps), DeltaScenario)

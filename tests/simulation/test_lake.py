@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lake_core.testing.simulation import Fault, History, Step, check_history
+from tests.examples import exhaustive
 from tests.simulation.lake_actions import OPEN_TABLE, Action, Change, Foreign, Publish, Share, Shared, Tidy, Work
 from tests.simulation.lake_histories import lake_history
 from tests.simulation.lake_scenario import LakeScenario
@@ -13,7 +14,7 @@ _BLOCK = 20
 
 
 @pytest.mark.parametrize("steps", [4, pytest.param(7, marks=pytest.mark.extended)])
-@pytest.mark.parametrize("first", range(0, 200, _BLOCK))
+@pytest.mark.parametrize("first", [*range(0, 100, _BLOCK), *exhaustive(range(100, 200, _BLOCK))])
 def test_nothing_is_lost_doubled_or_half_seen(first: int, steps: int) -> None:
     for seed in range(first, first + _BLOCK):
         check_history(lake_history(seed, steps=steps), LakeScenario)

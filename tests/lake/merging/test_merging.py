@@ -12,6 +12,7 @@ from functools import partial
 
 import pytest
 
+from tests.examples import exhaustive
 from tests.lake.merging.histories import PLAIN, Array, Beside, Dataset, Pool, Table, explore, random_steps, read, walk
 
 DATASETS: dict[str, Callable[[], Dataset]] = {
@@ -81,7 +82,7 @@ def test_every_history_of_five_operations_of_a_theme(dataset: Dataset, theme: st
 
 
 @pytest.mark.parametrize("names", ["ab", "abc"])
-@pytest.mark.parametrize("first", [0, 20])
+@pytest.mark.parametrize("first", [0, *exhaustive([20])])
 def test_random_histories(dataset: Dataset, names: str, first: int) -> None:
     for seed in range(first, first + 20):
         walk(
