@@ -91,11 +91,15 @@ def check_out(
             if path in registered and path in newest and newest[path].id == registered[path].id
             if path != without and path not in diverged
         ]
-        for path in paths:
-            if updates[path].get("operation") == "IMPORT" or version_of(updates[path]) == 0:
-                # The folder is claimed here and not when a session imports the dataset: if that never reaches main, the
-                # folder and its data files still belong to their owner.
-                claim(repository.root, path, registered[path].format, occupied=True)
+        # A folder is claimed here and not when a session imports the dataset: if that never reaches main, the folder
+        # and its data files still belong to their owner.
+        repository.root.gather(
+            *(
+                partial(claim, repository.root, path, registered[path].format, occupied=True)
+                for path in paths
+                if updates[path].get("operation") == "IMPORT" or version_of(updates[path]) == 0
+            )
+        )
         paths = [path for path in paths if number >= adopted.get(path, 0)]
         counts = repository.root.gather(
             *(partial(_check_out_change, state, path, updates[path], needed, is_new) for path in paths)
