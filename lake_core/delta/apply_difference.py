@@ -38,7 +38,7 @@ from lake_core.delta.difference import (
     check_numbers,
     difference,
     merged_protocol,
-    named_as_on,
+    named_alike,
     protocol_properties,
     with_merged_properties,
     with_properties_of,
@@ -337,8 +337,9 @@ def apply_changed(
     moved = before.version != head.version or log_etag(before.store, before.version) != log_etag(
         head.store, head.version
     )
+    meanwhile = difference(before, head if moved else before)
     if gives_ids(head.protocol, head.metadata) and (moved or not commits.continues):
-        ours = named_as_on(head, ours)
+        ours, meanwhile = named_alike(ours, meanwhile)
     if moved:
         ours, checked = with_merged_properties(ours, before, head), [] if context.by_writes else reads
         unsettled = [marker for marker in ours.markers if marker.app_id not in writes.settled]
@@ -346,6 +347,7 @@ def apply_changed(
         is_other = context.undoes and not replaced and before.metadata.id != head.metadata.id
         theirs = check_applicable(
             replace(ours, markers=unsettled),
+            meanwhile,
             checked,
             before,
             head,

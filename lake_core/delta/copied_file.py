@@ -30,8 +30,8 @@ class Copies:
     @classmethod
     def among(cls, *files: pa.Table) -> Copies:
         """Return those among some files, given as add actions with path and tags."""
-        found = [each.filter(_tag(each).is_valid()).select(_COPY.names) for each in files]
-        return cls(pa.concat_tables([_COPY.empty_table(), *found]))
+        tagged = [each.filter(_tag(each).is_valid()).select(_COPY.names) for each in files]
+        return cls(pa.concat_tables([_COPY.empty_table(), *tagged]))
 
     def origins(self, paths: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return the origin of each file, which is itself for others, in a form that is equal for one file."""

@@ -28,7 +28,6 @@ from lake_core.delta.numpy_arrays import empty_table, integers, mask, texts
 from lake_core.delta.replay import live_files, named_keys, transactions
 from lake_core.delta.row_conflict import VectorChanges, check_rows, holding, without_changes
 from lake_core.delta.row_tracking import DOMAIN as ROW_IDS_DOMAIN
-from lake_core.delta.row_tracking import gives_ids
 from lake_core.delta.scan import plan_scan
 from lake_core.delta.set_transaction import NEVER
 from lake_core.delta.stricter import stricter_part
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
 
 _ADD = [name for name, _ in ADD_FIELDS]
 _NAMES = ["path", "size", "tags"]
+"""The fields in which a copy differs from its origin, apart from the row ids."""
 _PROTOCOL = "delta."
 """How the names of the protocol's properties begin."""
 
@@ -122,12 +122,22 @@ def difference(before: Snapshot, after: Snapshot) -> SnapshotDifference:
     )
 
 
-def named_as_on(head: Snapshot, difference: SnapshotDifference) -> SnapshotDifference:
-    """Return a difference by the files that the head has, where one that differs is a copy of these or their origin."""
-    there = head.files(_NAMES)
-    copies = Copies.among(there, difference.adds, difference.removes)
+def named_alike(ours: SnapshotDifference, theirs: SnapshotDifference) -> tuple[SnapshotDifference, SnapshotDifference]:
+    """Return two differences from one state, both by the files that are there after the second.
+
+    A file of one side that is a copy of another's, or its origin, is the same file. So it is no change that the first
+    difference has the copy in its place, or the second.
+    """
+    copies = Copies.among(ours.adds, ours.removes, theirs.adds, theirs.removes)
     if not len(copies.files):
-        return difference
+        return ours, theirs
+    kept = pc.invert(pc.is_in(file_key(ours.removes), value_set=file_key(theirs.removes)))
+    there = pa.concat_tables([theirs.adds, ours.removes.filter(kept)])
+    return _by_names_of(there, copies, ours), _by_names_of(there, copies, theirs)
+
+
+def _by_names_of(there: pa.Table, copies: Copies, difference: SnapshotDifference) -> SnapshotDifference:
+    """Return a difference by other names of its files, without those that are on both of its sides then."""
     known = copies.origins(there["path"])
     adds, removes = (_renamed(files, copies, there, known) for files in (difference.adds, difference.removes))
     old, new = file_key(removes), file_key(adds)
@@ -139,10 +149,10 @@ def named_as_on(head: Snapshot, difference: SnapshotDifference) -> SnapshotDiffe
 
 
 def _renamed(files: pa.Table, copies: Copies, there: pa.Table, known: pa.ChunkedArray) -> pa.Table:
-    names = there.take(pc.index_in(copies.origins(files["path"]), value_set=known))
-    found = names["path"].is_valid()
+    others = there.take(pc.index_in(copies.origins(files["path"]), value_set=known))
+    is_there = others["path"].is_valid()
     columns = {
-        name: pc.if_else(found, names[name], files[name]) if name in _NAMES else files[name]
+        name: pc.if_else(is_there, others[name], files[name]) if name in _NAMES else files[name]
         for name in files.column_names
     }
     return pa.table(columns, files.schema)
@@ -268,6 +278,7 @@ def _differ_in_own_properties(before: Metadata, after: Metadata) -> bool:
 
 def check_applicable(
     ours: SnapshotDifference,
+    changes: SnapshotDifference,
     reads: Sequence[Reads | Predicate],
     base: Snapshot,
     target: Snapshot,
@@ -278,16 +289,13 @@ def check_applicable(
 ) -> VectorChanges:
     """Check that a difference from `base`, whose commits made these reads, can be applied to `target`.
 
-    With `rearranges`, the difference changes no data. With `is_alike`, `target` is another table with the same
-    definition. `now` is in milliseconds.
+    `changes` lead from `base` to `target`. With `rearranges`, the difference changes no data. With `is_alike`, `target`
+    is another table with the same definition. `now` is in milliseconds.
 
     Returns the files that the target has with other deletion vectors, on top of which the difference goes (`combined`).
 
     Raises a ConcurrentModification if it cannot.
     """
-    changes = difference(base, target)
-    if gives_ids(target.protocol, target.metadata):
-        changes = named_as_on(target, changes)
     theirs = VectorChanges.of(changes.removes, changes.adds)
     if not changes:
         return theirs

@@ -177,19 +177,19 @@ class _Copied:
 
         By the id on the side of the change, ascending.
         """
-        copies = Copies.among(self._removes, *(state.files(["path", "tags"]) for state in (self._head, self._after)))
-        copies = Copies.among(copies.files, CommitRange.between(self._head, self._after).copies().files)
-        files = self._after.files([*_FILE, *_IDS, *self._after.identity]).select([*_FILE, *_IDS])
-        there = pa.concat_tables([files, self._after.tombstones().select([*_FILE, *_IDS])])
-        here = self._head.files([*_FILE, *_IDS, *self._head.identity])
+        here, live = (state.files([*_FILE, *_IDS, "tags", *state.identity]) for state in (self._head, self._after))
+        there = pa.concat_tables([each.select([*_FILE, *_IDS]) for each in (live, self._after.tombstones())])
+        # Remove actions have no tags.
+        earlier = CommitRange.between(self._head, self._after).copies()
+        copies = Copies.among(self._removes, here, live, earlier.files)
         removed = copies.origins(self._removes["path"])
         pairs = [known.take(pc.index_in(removed, value_set=copies.origins(known["path"]))) for known in (there, here)]
         both = pc.and_(pairs[0]["baseRowId"].is_valid(), pairs[1]["baseRowId"].is_valid())
         # The vectors are those of the removed files. Files with the same rows have them in the same places.
         files = self._removes.filter(both)
         sides = [_row_ids(self._head, _with(files, known.filter(both), [*_FILE, *_IDS])) for known in pairs]
-        found = [(*old, *new) for old, new in zip(*sides, strict=True) if old is not None and new is not None]
-        columns = [np.concatenate([np.empty(0, np.int64), *(rows[number] for rows in found)]) for number in range(4)]
+        rows = [(*old, *new) for old, new in zip(*sides, strict=True) if old is not None and new is not None]
+        columns = [np.concatenate([np.empty(0, np.int64), *(each[number] for each in rows)]) for number in range(4)]
         order = np.argsort(columns[0], kind="stable")
         return tuple(column[order] for column in columns)
 
@@ -207,18 +207,21 @@ def _mark_of(head: Snapshot, version: int) -> int:
 
 
 def _row_ids(snapshot: Snapshot, files: pa.Table) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None]:
-    """Return the ids and versions of the rows of each file, in their order; None for a file that is gone."""
+    """Return the ids and versions of the rows of each file, in their order; None for a file that is gone.
+
+    Rows of such a file are new rows to the other side.
+    """
     schema = pa.schema(list(ROW_ID_FIELDS))
     opened = open_data_files(Scan(snapshot, schema, None, files, schema))
-    found: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None] = []
+    ids_of_files: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None] = []
     for index in range(len(files)):
         try:
             rows = opened.read(index)
         except ObjectMissing:
-            found.append(None)
+            ids_of_files.append(None)
         else:
-            found.append((numbers(rows[ROW_ID]), numbers(rows[ROW_COMMIT_VERSION])))
-    return found
+            ids_of_files.append((numbers(rows[ROW_ID]), numbers(rows[ROW_COMMIT_VERSION])))
+    return ids_of_files
 
 
 def _written_again(
