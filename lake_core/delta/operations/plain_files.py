@@ -7,18 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from lake_core.delta.clustering import clustered_by, clustering_domain
 from lake_core.delta.column_mapping import edited_metadata, without_mapping
 from lake_core.delta.conflict import Reads
-from lake_core.delta.curve import Curve
+from lake_core.delta.data_file import DataFileWriter
 from lake_core.delta.errors import FeatureInUse
 from lake_core.delta.features import holds_partitions
 from lake_core.delta.operation import Operation
-from lake_core.delta.operations.optimize import OptimizeTask
-from lake_core.delta.row_rules import RowRules
-from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.scan import Scan, open_data_files, with_tracked_rows
 from lake_core.delta.schema import walk
 from lake_core.delta.schema_evolution import TYPE_CHANGES, with_schema
@@ -28,12 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lake_core.delta.action import Metadata
+    from lake_core.delta.data_file import AddFile
     from lake_core.delta.snapshot import Snapshot
-    from lake_core.runner import Runner
 
 COLUMN_MAPPING: Final = "columnMapping"
-TYPE_WIDENING: Final = ("typeWidening", "typeWidening-preview")
-WITH_TRACES: Final = frozenset({COLUMN_MAPPING, *TYPE_WIDENING})
+WITH_TRACES: Final = frozenset({COLUMN_MAPPING, "typeWidening", "typeWidening-preview"})
 """The features of which nothing is left once the data files are written anew."""
 _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 """What other clients refuse in the names of columns of tables without column mapping."""
@@ -53,40 +47,32 @@ def _without_type_changes(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in metadata.items() if key != TYPE_CHANGES}
 
 
-def write_plain(
-    snapshot: Snapshot, metadata: Metadata, feature: str, now: int, *, run: Runner = run_here
-) -> Operation | None:
+def write_plain(snapshot: Snapshot, metadata: Metadata, feature: str, now: int) -> Operation | None:
     """Write the rows of all data files by another definition, file by file, and plan the commit that replaces them.
 
     Return None if the definition is the table's own, so that no file has traces. Raises what reading and writing raise.
     """
     if metadata == snapshot.metadata:
         return None
-    schema = snapshot.metadata.arrow_schema
+    schema, names = snapshot.metadata.arrow_schema, snapshot.metadata.partition_keys
     files = snapshot.files([*snapshot.identity, "partitionValues", "size", "stats"])
-    names = snapshot.metadata.partition_keys
-    values = [dict(each) for each in files["partitionValues"].to_pylist()]
-    task = OptimizeTask(
-        open_data_files(with_tracked_rows(Scan(snapshot, schema, None, files, schema))),
-        tuple(np.array([number]) for number in range(len(files))),
-        tuple({key: each[names[name]] for name, key in metadata.partition_keys.items()} for each in values),
-        (1,) * len(files),
-        Curve(),
-        RowWriter(
-            snapshot.data_root,
-            metadata,
-            RowRules(),
-            now,
-            with_partitions=holds_partitions(snapshot.protocol, metadata),
-        ),
-    )
+    opened = open_data_files(with_tracked_rows(Scan(snapshot, schema, None, files, schema)))
+    with_partitions = holds_partitions(snapshot.protocol, metadata)
+
+    def written(number: int) -> list[AddFile]:
+        values = dict(files["partitionValues"][number].as_py())
+        writer = DataFileWriter(snapshot.data_root, metadata, now, with_partitions=with_partitions)
+        return writer.write_one(
+            opened.batches(number), {key: values[names[name]] for name, key in metadata.partition_keys.items()}
+        )
+
     clustered = clustered_by(snapshot.metadata, snapshot.domains)
     operation = Operation(
         "REMOVE COLUMN MAPPING" if feature == COLUMN_MAPPING else "REORG",
         {},
         snapshot,
         {"numRewrittenFiles": len(files)},
-        adds=[add for part in run(task, len(files)) for add in part],
+        adds=[add for adds in run_here(written, len(files)) for add in adds],
         removes=files,
         read_files=files,
         reads=Reads.WHOLE_TABLE,
