@@ -178,3 +178,16 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
         timeout=DEMO_SECONDS,
     )
     return Demo(ended.returncode, ended.stdout, environment)
+
+
+@pytest.fixture
+def toy_formats() -> Iterator[None]:
+    """Forget which formats are installed, for a module that puts others on the path, and again after each test."""
+    from lake_orch.assets.maintenance import maintenance_of
+    from tests.lake.lakes import forget_formats
+
+    forget_formats()
+    maintenance_of.cache_clear()
+    yield
+    forget_formats()
+    maintenance_of.cache_clear()

@@ -11,16 +11,12 @@ from lake_core import Lake
 from lake_core.icechunk import Repository
 from lake_core.store import FolderStore, LocalStore
 from tests.cli.commands import run, run_json
-from tests.lake.lakes import TOY_FORMATS, forget_formats
+from tests.lake.lakes import TOY_FORMATS
 
 sys.path.insert(0, str(TOY_FORMATS))
 from toy_register import Register
 
-
-@pytest.fixture(autouse=True)
-def _installed() -> None:
-    """Forget the formats that were installed before their folder was on the path."""
-    forget_formats()
+pytestmark = pytest.mark.usefixtures("toy_formats")
 
 
 @pytest.fixture

@@ -10,17 +10,13 @@ import pytest
 from lake_core.delta import DeltaTable
 from lake_core.lake.session.write_session import WriteSession
 from lake_core.testing import DatasetFormatSuite
-from tests.lake.lakes import SCHEMA, TOY_FORMATS, forget_formats, ids, rows
+from tests.lake.lakes import SCHEMA, TOY_FORMATS, ids, rows
 
 sys.path.insert(0, str(TOY_FORMATS))
 from toy_note import Note
 from toy_register import Register
 
-
-@pytest.fixture(autouse=True)
-def _installed() -> None:
-    """Forget the formats that were installed before their folder was on the path."""
-    forget_formats()
+pytestmark = pytest.mark.usefixtures("toy_formats")
 
 
 class TestDelta(DatasetFormatSuite):

@@ -15,17 +15,13 @@ from lake_core.store import FolderStore, MemoryStore
 from lake_core.testing import FaultStore
 from lake_core.testing.fault_store import StoreDied
 from lake_core.testing.manual_clock import ManualClock
-from tests.lake.lakes import TOY_FORMATS, forget_formats, opened
+from tests.lake.lakes import TOY_FORMATS, opened
 
 sys.path.insert(0, str(TOY_FORMATS))
 from toy_note import Note
 from toy_register import Register, RegisterFormat, entry_key, read_index
 
-
-@pytest.fixture(autouse=True)
-def _installed() -> None:
-    """Forget the formats that were installed before this folder was on the path."""
-    forget_formats()
+pytestmark = pytest.mark.usefixtures("toy_formats")
 
 
 @pytest.fixture

@@ -17,17 +17,12 @@ from lake_orch.assets.files.asset_format import FileFormat
 from lake_orch.assets.pools.asset_format import PoolFormat
 from lake_orch.assets.tables.asset_format import TableFormat
 from lake_orch.assets.testing import AssetFormatSuite
-from tests.lake.lakes import TOY_FORMATS, forget_formats
+from tests.lake.lakes import TOY_FORMATS
 
 sys.path.insert(0, str(TOY_FORMATS))
 from toy_note_assets import NoteAssets
 
-
-@pytest.fixture(autouse=True)
-def _installed() -> Iterator[None]:
-    forget_formats()
-    yield
-    forget_formats()
+pytestmark = pytest.mark.usefixtures("toy_formats")
 
 
 class TestTables(AssetFormatSuite):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -20,14 +19,7 @@ from tests.lake.lakes import TOY_FORMATS, forget_formats
 sys.path.insert(0, str(TOY_FORMATS))
 from toy_readings import Readings
 
-
-@pytest.fixture(autouse=True)
-def _installed() -> Iterator[None]:
-    forget_formats()
-    maintenance_of.cache_clear()
-    yield
-    forget_formats()
-    maintenance_of.cache_clear()
+pytestmark = pytest.mark.usefixtures("toy_formats")
 
 
 @dg.asset

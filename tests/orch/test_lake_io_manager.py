@@ -5,7 +5,6 @@
 import collections.abc
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,8 @@ from lake_orch import (
     UnsupportedData,
     testing,
 )
-from lake_orch.assets import maintenance
 from lake_orch.maintenance import MaintenanceTarget, lake_maintenance
-from tests.lake.lakes import TOY_FORMATS, forget_formats
+from tests.lake.lakes import TOY_FORMATS
 
 sys.path.insert(0, str(TOY_FORMATS))
 from toy_note import Note
@@ -38,17 +36,7 @@ from toy_note import Note
 ROWS = pa.table({"id": [1, 2]})
 
 
-@pytest.fixture(autouse=True)
-def _installed() -> Iterator[None]:
-    """Forget the formats that were installed before the toys were on the path."""
-    _forget()
-    yield
-    _forget()
-
-
-def _forget() -> None:
-    forget_formats()
-    maintenance.maintenance_of.cache_clear()
+pytestmark = pytest.mark.usefixtures("toy_formats")
 
 
 @pytest.fixture(params=["plain", "lake", "run"])

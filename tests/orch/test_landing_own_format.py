@@ -13,16 +13,12 @@ import pytest
 from lake_core import Lake
 from lake_orch import InvalidDefinition, LakeResource
 from lake_orch.landing_zone import LandingZone, landing_zone_definitions
-from tests.lake.lakes import TOY_FORMATS, forget_formats
+from tests.lake.lakes import TOY_FORMATS
 
 sys.path.insert(0, str(TOY_FORMATS))
 
 
-@pytest.fixture(autouse=True)
-def _installed() -> Iterator[None]:
-    forget_formats()
-    yield
-    forget_formats()
+pytestmark = pytest.mark.usefixtures("toy_formats")
 
 
 @pytest.fixture

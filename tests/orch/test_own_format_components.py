@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,13 @@ from lake_core import Lake
 from lake_orch import LakeResource
 from lake_orch.components import FormatComponent, LakeComponent, LandingZoneComponent, MaintenanceComponent
 from lake_orch.errors import InvalidDefinition
-from tests.lake.lakes import TOY_FORMATS, forget_formats
+from tests.lake.lakes import TOY_FORMATS
 from tests.orch.test_components import build
 
 sys.path.insert(0, str(TOY_FORMATS))
 
 
-@pytest.fixture(autouse=True)
-def _installed() -> Iterator[None]:
-    forget_formats()
-    yield
-    forget_formats()
+pytestmark = pytest.mark.usefixtures("toy_formats")
 
 
 TEXT = """
