@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("toy_formats")
 
 @pytest.fixture
 def register(root: str) -> Register:
-    """A register in the lake's folder, of which the lake does not know."""
+    """Return a register in the lake's folder, of which the lake does not know."""
     register = Register.create(FolderStore(LocalStore(root), "names"))
     register.add("Ada")
     register.add("Grace")

@@ -161,7 +161,7 @@ def mapped_rows(first: int, stop: int) -> pa.Table:
 def mapped(
     folder: Path, mode: str, more: dict[str, str], partition_by: Sequence[str] = (), cluster_by: Sequence[str] = ()
 ) -> DeltaTable:
-    """A table with renamed and dropped columns, whose physical names are others' names."""
+    """Return a table with renamed and dropped columns, whose physical names are others' names."""
     properties = {"delta.columnMapping.mode": mode, **more}
     table = DeltaTable.create(
         str(folder), MAPPED, properties=properties, partition_by=partition_by, cluster_by=cluster_by

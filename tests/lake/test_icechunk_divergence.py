@@ -105,19 +105,19 @@ def publish_and_commit(spec_version: int, moment: int) -> tuple[bool, list[int]]
     write(lake, 1, 1)
     store.moment = 0
     write(lake, 3, 3)
-    found = chunk_values(lake.icechunk(PATH).store)
-    assert chunk_values(Repository.open(folder).readonly_session("main").store) == found, moment
+    values = chunk_values(lake.icechunk(PATH).store)
+    assert chunk_values(Repository.open(folder).readonly_session("main").store) == values, moment
     assert lake.maintenance.verify(full=True) == [], moment
-    return bool(commits), found
+    return bool(commits), values
 
 
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_a_commit_at_any_moment_of_a_publish_is_kept(spec_version: int) -> None:
     for moment in range(1, 1_000):
-        is_within, found = publish_and_commit(spec_version, moment)
+        is_within, values = publish_and_commit(spec_version, moment)
         if not is_within:
             break
-        assert found == filled(c1=1, c2=2, c3=3), moment
+        assert values == filled(c1=1, c2=2, c3=3), moment
     assert moment > 10
 
 

@@ -82,9 +82,9 @@ def test_inputs_have_the_settings_of_any_format(tmp_path: Path) -> None:
     ],
 )
 def test_settings_that_the_format_does_not_have_are_refused(attributes: dict[str, Any], message: str) -> None:
-    given = {"asset": {"key": "today"}, "function": "texts_of_a_test:texts", "format": "note", **attributes}
+    fields = {"asset": {"key": "today"}, "function": "texts_of_a_test:texts", "format": "note", **attributes}
     with pytest.raises(InvalidDefinition, match=message):
-        build(FormatComponent, **given)
+        build(FormatComponent, **fields)
 
 
 def test_a_dataset_is_maintained(tmp_path: Path) -> None:
