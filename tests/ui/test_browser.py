@@ -16,6 +16,7 @@ from playwright.sync_api import Page, expect
 from lake_core import Lake
 from tests.browser.browsers import open_page
 from tests.conftest import ROOT
+from tests.processes import until
 from tests.ui.lakes import add_hostile_values, conflicting_session
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
@@ -286,7 +287,8 @@ def test_what_is_wider_than_a_phone_is_scrolled_by_keys(page: Page, site: str) -
         area.focus()
         page.keyboard.press("End")
         page.keyboard.press("ArrowRight")
-        page.wait_for_function("document.querySelector('.scroll').scrollLeft > 0")
+        # The page's policy forbids `eval`, by which Playwright's own waiting would ask again.
+        until(lambda: area.evaluate("area => area.scrollLeft > 0"), "the area to scroll", 10)
         assert area.get_attribute("tabindex") == "0"
     finally:
         page.set_viewport_size({"width": 1600, "height": 1000})
