@@ -53,10 +53,10 @@ def merge_tables(tables: Iterable[pa.Table], removed: Iterable[str]) -> pa.Table
     """Return the rows of several segments without the keys that were removed, each key once."""
     table = pa.concat_tables(tables).sort_by([("number", "ascending"), ("key", "ascending")])
     gone = pc.is_in(table["key"], pa.array(sorted(removed), pa.string()))
-    last_row = pa.table({"key": table["key"], "row": np.arange(len(table))}).group_by("key").aggregate([("row", "max")])
-    is_last = np.zeros(len(table), bool)
-    is_last[last_row["row_max"].to_numpy()] = True
-    return table.filter(pc.and_(pc.invert(gone), pa.array(is_last)))
+    rows = pa.array(range(len(table)))
+    last_row = pa.table({"key": table["key"], "row": rows}).group_by("key").aggregate([("row", "max")])
+    is_last = pc.is_in(rows, last_row["row_max"].combine_chunks())
+    return table.filter(pc.and_(pc.invert(gone), is_last))
 
 
 def encode_segment(table: pa.Table) -> bytes:
@@ -77,7 +77,8 @@ class OpenSegment:
             self._file = pq.ParquetFile(pa.BufferReader(data))
             if not self._file.schema_arrow.equals(_SCHEMA):
                 raise ValueError("its columns are not those of a segment")
-            keys = self._file.read(["key"])["key"].cast(pa.binary()).to_numpy().astype(np.bytes_)
+            # Not `to_numpy`, which imports pandas where it is installed.
+            keys = np.array(self._file.read(["key"])["key"].cast(pa.binary()).to_pylist(), np.bytes_)
         except (pa.ArrowException, OSError, ValueError) as error:
             self._raise(error)
         self._order: NDArray[np.intp] = np.argsort(keys, kind="stable")

@@ -22,6 +22,7 @@ from lake_core.journal.segment import OpenSegment, encode_segment, table_of
 from lake_core.store import LocalStore, MemoryStore, ObjectMeta, ObjectStore
 from lake_core.testing import FaultStore, StoreDied
 from lake_core.testing.fault_store import FaultMode
+from tests.imports import imported
 from tests.journal.clocks import START, Clock
 from tests.journal.stores import Do, ScriptedStore
 
@@ -442,3 +443,14 @@ def test_on_local_files(tmp_path: Path, clock: Clock) -> None:
     store = LocalStore(tmp_path)
     _filled(store, clock)
     assert len(_open(store, clock).state()) == 61
+
+
+def test_reading_imports_no_pandas(tmp_path: Path, clock: Clock) -> None:
+    """Commands of a lake with a long history would wait for it."""
+    _filled(LocalStore(tmp_path), clock)
+    read = (
+        "from lake_core.journal import Journal\n"
+        "from lake_core.store import LocalStore\n"
+        f"assert len(Journal(LocalStore({str(tmp_path)!r}), 'refs').state()) == 61"
+    )
+    assert imported(read, ("pandas",)) == []

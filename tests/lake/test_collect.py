@@ -60,6 +60,15 @@ def test_what_no_retained_commit_reaches_goes(lake: Lake, store: MemoryStore, ti
         lake.at("main~3")
 
 
+def test_states_are_read_only_where_an_object_is_old(lake: Lake, time: ManualClock) -> None:
+    phases: list[str] = []
+    assert lake.maintenance.gc(dry_run=True, progress=lambda phase, _: phases.append(phase)).keys == ()
+    assert phases == []
+    time.pass_days(9)
+    lake.maintenance.gc(dry_run=True, progress=lambda phase, _: phases.append(phase))
+    assert phases == ["marked"]
+
+
 def test_branches_tags_and_sessions_keep_what_they_reach(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     lake.create_branch("dev")
     lake.create_tag("v1")

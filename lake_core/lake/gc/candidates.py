@@ -33,18 +33,33 @@ MIN_AGE = timedelta(days=8)
 _UNDER_WAY = timedelta(seconds=10)
 
 
-def unreached(repository: Repository, refs: RefsState, reached: Set[str], *, dry_run: bool = False) -> list[ObjectMeta]:
-    """List the lake's own objects that are old, not among the reached ones, and of no other use as of these refs.
+def age_limit(repository: Repository, *, dry_run: bool = False) -> datetime:
+    """Return the time since which written objects may still be published.
 
-    The age of objects is measured by the store's clock. A `dry_run` without write access takes the lake's.
+    It is by the store's clock, or by the lake's if the caller passed one; then recent objects are spared as well. A
+    `dry_run` without write access takes the lake's.
     """
-    root = repository.root
+    key = f"{LISTS}/clock-{runtime.uuid4().hex}"
+    limit = repository.clock() - MIN_AGE
     try:
-        old = _age_limit(repository)
+        repository.root.put(key, b"", unique=True)
     except AccessDenied:
         if not dry_run:
             raise
-        old = repository.clock() - MIN_AGE
+        return limit
+    now = repository.root.head(key).last_modified
+    repository.root.delete([key])
+    return min(limit, now - _UNDER_WAY if repository.given_clock else now - MIN_AGE)
+
+
+def has_old_objects(repository: Repository, limit: datetime) -> bool:
+    """Return whether an object is old enough that a collection could list it."""
+    return any(meta.last_modified < limit for meta in _collectable(repository.root))
+
+
+def unreached(repository: Repository, refs: RefsState, reached: Set[str], limit: datetime) -> list[ObjectMeta]:
+    """List the lake's own objects that are older than a limit, not reached, and of no other use as of these refs."""
+    root = repository.root
     # Not in one set with the reached keys, which may be millions.
     needed = {key for _, key in collections(refs)} | needed_derived(repository, refs)
     # In the storage namespace of a lakeFS repository, objects older than the lake belong to the repository.
@@ -52,25 +67,12 @@ def unreached(repository: Repository, refs: RefsState, reached: Set[str], *, dry
     return [
         meta
         for meta in _collectable(root)
-        if meta.last_modified < old
+        if meta.last_modified < limit
         and (since is None or meta.last_modified > since)
         and meta.key not in reached
         and meta.key not in needed
         and _is_own(root, meta)
     ]
-
-
-def _age_limit(repository: Repository) -> datetime:
-    """Return the time since which written objects may still be published.
-
-    It is by the store's clock, or by the lake's if the caller passed one; then recent objects are spared as well.
-    """
-    key = f"{LISTS}/clock-{runtime.uuid4().hex}"
-    repository.root.put(key, b"", unique=True)
-    now = repository.root.head(key).last_modified
-    repository.root.delete([key])
-    limit = repository.clock() - MIN_AGE
-    return min(limit, now - _UNDER_WAY if repository.given_clock else now - MIN_AGE)
 
 
 def _collectable(root: ObjectStore) -> Iterator[ObjectMeta]:

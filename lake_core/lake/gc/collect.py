@@ -6,6 +6,7 @@ still not reached. `docs/internals/gc.md` says why nothing that is needed goes.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lake_core import runtime
 from lake_core.errors import LakeError, NotFound
 from lake_core.journal import Action, Add, Append, Delete, State, Update
-from lake_core.lake.gc.candidates import LISTS, MIN_AGE, unreached
+from lake_core.lake.gc.candidates import LISTS, MIN_AGE, age_limit, has_old_objects, unreached
 from lake_core.lake.gc.deletion import delete_listed
 from lake_core.lake.gc.mark import Reachability
 from lake_core.lake.gc.reap import reap
@@ -31,9 +32,10 @@ from lake_core.lake.state.derived import DERIVED
 from lake_core.runner import RunnerFailed, run_in_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence, Set
+    from collections.abc import Callable, Iterator, Sequence, Set
     from datetime import datetime, timedelta
 
+    from lake_core.lake.gc.retention import Retention
     from lake_core.runner import Runner
     from lake_core.store import ObjectStore
 
@@ -80,11 +82,17 @@ def collect(
     marks = _Marks(repository, max(history, MOST_EXPIRY), run)  # keeps the commits at which private sessions began
     refs = repository.refs()
     now = repository.clock()
-    dropped = marks.add(refs, now)
-    tell("marked", len(marks.keys))
+    retention = marks.retain(refs, now)
+    dropped = marks.in_order(retention.dropped)
+    limit = age_limit(repository, dry_run=dry_run)
+    # In a young lake nothing can be garbage, whatever is reached.
+    may_have_garbage = bool(dropped) or has_old_objects(repository, limit)
+    if may_have_garbage:
+        marks.add(retention, now)
+        tell("marked", len(marks.keys))
     if not dry_run:
         repository.journal.purge(now - MIN_AGE)
-    garbage = unreached(repository, refs, marks.keys, dry_run=dry_run)
+    garbage = unreached(repository, refs, marks.keys, limit) if may_have_garbage else []
     size = sum(meta.size for meta in garbage)
     if dry_run or not (garbage or dropped):
         return Collection((*finished, *(meta.key for meta in garbage)), size, len(dropped), dry_run)
@@ -106,34 +114,50 @@ class _Marks:
         self.run = run
         self.keys: Set[str] = self._reachable.keys
 
-    def add(self, refs: RefsState, now: datetime, *, dropped_too: bool = False) -> Sequence[str]:
-        """Mark what the retained states reach, and return the commits that are not retained, parents first.
+    def retain(self, refs: RefsState, now: datetime) -> Retention:
+        """Return which states of these refs are kept.
 
-        With `dropped_too`, mark what those reach as well, as far as they can be read.
-
-        Raises CollectionRefused if a retained state cannot be read, and RunnerFailed.
+        Raises CollectionRefused if a ref cannot be read.
         """
         self._cutoff = now - self._history
-        try:
+        with _refusing():
             self._graph.update(refs)
-            retention = retain(self._graph, refs, self._branch, self._cutoff)
+            return retain(self._graph, refs, self._branch, self._cutoff)
+
+    def add(self, retention: Retention, now: datetime) -> None:
+        """Mark what the retained states reach.
+
+        Raises CollectionRefused if one cannot be read, and RunnerFailed.
+        """
+        with _refusing():
             self._reachable.add(retention, now)
-        except RunnerFailed:
-            raise
-        except LakeError as error:
-            raise CollectionRefused(
-                "a live state cannot be read, so it is unknown which objects it needs, and nothing was deleted: "
-                f"{error}"
-            ) from error
-        if dropped_too and retention.dropped:
-            self._reachable.add(retain(self._graph, refs, self._branch, EPOCH), now, lambda name, error: None)
-        return sorted(retention.dropped, key=lambda commit: self._graph.nodes[commit].order)
+
+    def add_dropped(self, refs: RefsState, now: datetime) -> None:
+        """Mark what the commits reach that are not retained, as far as they can be read."""
+        self._reachable.add(retain(self._graph, refs, self._branch, EPOCH), now, lambda name, error: None)
+
+    def in_order(self, commits: Set[str]) -> Sequence[str]:
+        """Return commits, parents first."""
+        return sorted(commits, key=lambda commit: self._graph.nodes[commit].order)
 
     def still_dropped(self, commits: Sequence[str], refs: RefsState) -> list[str]:
         """Return those of some commits that newer refs have, and do not retain."""
         self._graph.update(refs)
         kept = kept_commits(self._graph, refs, self._cutoff)
         return [commit for commit in commits if commit in self._graph.nodes and commit not in kept]
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Raise CollectionRefused for what cannot be read."""
+    try:
+        yield
+    except RunnerFailed:
+        raise
+    except LakeError as error:
+        raise CollectionRefused(
+            f"a live state cannot be read, so it is unknown which objects it needs, and nothing was deleted: {error}"
+        ) from error
 
 
 def _announce(repository: Repository, keys: list[str], dropped: Sequence[str], marks: _Marks) -> str:
@@ -217,7 +241,10 @@ def _decide(repository: Repository, id: str, refs: RefsState, marks: _Marks) -> 
     list_key = lists[id]
     listed = read_list(repository.root, list_key)
     # A branch can begin at any commit that the refs still have. Some may have been collected by an earlier release.
-    marks.add(refs, now, dropped_too=True)
+    retention = marks.retain(refs, now)
+    marks.add(retention, now)
+    if retention.dropped:
+        marks.add_dropped(refs, now)
     gone = listed - marks.keys - set(lists.values())  # a slow collector may have named one of these only now
     gone -= _renewed(repository.root, list_key)
     gone -= _released(repository.root, gone)
