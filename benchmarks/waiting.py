@@ -63,12 +63,21 @@ def scans(folder: str, rounds: int, count: int) -> None:
     reads = {
         "whole": ("", "", "None"),
         "a range of 2 %": (
-            f"where='id >= {middle} AND id < {middle + part}'",
+            f"where=[('id', '>=', {middle}), ('id', '<', {middle + part})]",
             f"filter=(ds.field('id') >= {middle}) & (ds.field('id') < {middle + part})",
             f"(pl.col('id') >= {middle}) & (pl.col('id') < {middle + part})",
         ),
-        "one row": (f"where='id = {middle}'", f"filter=ds.field('id') == {middle}", f"pl.col('id') == {middle}"),
-        "0.1 % scattered": ("where='part = 7'", "filter=ds.field('part') == 7", "pl.col('part') == 7"),
+        "one row": (
+            f"where=[('id', '=', {middle})]",
+            f"filter=ds.field('id') == {middle}",
+            f"pl.col('id') == {middle}",
+        ),
+        "one row, by text": (
+            f"where='id = {middle}'",
+            f"filter=ds.field('id') == {middle}",
+            f"pl.col('id') == {middle}",
+        ),
+        "0.1 % scattered": ("where=[('part', '=', 7)]", "filter=ds.field('part') == 7", "pl.col('part') == 7"),
     }
     for files, url in (("one file", one), ("20 files", twenty)):
         for name, (where, condition, expression) in reads.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,10 +19,10 @@ from lake_core.delta.numpy_arrays import empty_table, integers, mask
 from lake_core.delta.path import locate_all
 from lake_core.delta.row_tracking import ROW_ID_FIELDS, materialized_columns
 from lake_core.delta.skipping import matching_partitions, partition_filter, partition_table, skip
-from lake_core.expression import TRUE, Predicate, columns, parse_predicate
+from lake_core.expression import TRUE, Filters, Predicate, bind_filters, columns, parse_predicate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from lake_core.delta.snapshot import Snapshot
     from lake_core.store import ObjectStore
@@ -49,17 +50,17 @@ class Scan:
         return TRUE if self.predicate is None else self.predicate
 
 
-def plan_read(snapshot: Snapshot, names: Sequence[str] | None, where: str | Predicate | None) -> Scan:
+def plan_read(snapshot: Snapshot, names: Sequence[str] | None, where: str | Filters | Predicate | None) -> Scan:
     """Plan as `plan_scan` for rows that the caller gets. In a lake, the session records that they were read."""
     snapshot.store.note_scan()
     return plan_scan(snapshot, names, where)
 
 
-def plan_scan(snapshot: Snapshot, names: Sequence[str] | None, where: str | Predicate | None) -> Scan:
+def plan_scan(snapshot: Snapshot, names: Sequence[str] | None, where: str | Filters | Predicate | None) -> Scan:
     """Select files by partition values and statistics. Raises SchemaMismatch for unknown columns, InvalidExpression."""
     whole = snapshot.metadata.arrow_schema
     schema = whole if names is None else chosen_columns(_with_ids_asked_for(snapshot, whole, names), names)
-    predicate = parse_predicate(where, whole, now=now_ms(system_clock)) if isinstance(where, str) else where
+    predicate = _predicate(where, whole)
     named = set() if predicate is None else {column.path[0] for column in columns(predicate)}
     # Statistics are by far the largest column, and partition values are often enough.
     stats = [] if named <= set(snapshot.partition_columns) else ["stats"]
@@ -72,6 +73,16 @@ def plan_scan(snapshot: Snapshot, names: Sequence[str] | None, where: str | Pred
             [*schema, *(child for child in whole if child.name in named and child.name not in schema.names)]
         )
     return Scan(snapshot, schema, predicate, files, read)
+
+
+def _predicate(where: str | Filters | Predicate | None, schema: pa.Schema) -> Predicate | None:
+    match where:
+        case str(text):
+            return parse_predicate(text, schema, now=now_ms(system_clock))
+        case Sequence() as filters:
+            return bind_filters(filters, schema)
+        case predicate:
+            return predicate
 
 
 def files_of_partitions(snapshot: Snapshot, fields: Sequence[str], predicate: Predicate | None) -> pa.Table:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from lake_core.delta.action import Metadata, Protocol
     from lake_core.delta.changes import Bound
+    from lake_core.expression import Filters
 
 Location: TypeAlias = "str | PathLike[str] | ObjectStore"
 
@@ -186,16 +187,17 @@ class TableView:
             [texts([elsewhere[row].url(key) if row in elsewhere else key for row, key in enumerate(keys)])]
         )
 
-    def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
-        """Read these columns of the rows for which `where` (Spark SQL) is true.
+    def to_arrow(self, columns: Sequence[str] | None = None, where: str | Filters | None = None) -> pa.Table:
+        """Read these columns of the rows for which `where` is true. Files that cannot hold such rows are not opened.
 
-        Files that cannot hold such rows are not opened.
+        `where` is Spark SQL, or filters as values: `[("id", "=", 7), ("day", "in", days)]`, all of which are true, or a
+        list of such lists. Null is neither equal nor unequal to a value.
 
         Raises SchemaMismatch, InvalidExpression, DataFileMissing, CorruptDataFile, PathOutsideTable.
         """
         return scan.read_rows(scan.plan_read(self._snapshot, columns, where))
 
-    def to_pandas(self, columns: Sequence[str] | None = None, where: str | None = None) -> Any:
+    def to_pandas(self, columns: Sequence[str] | None = None, where: str | Filters | None = None) -> Any:
         """Read as `to_arrow` does, and return a `pandas.DataFrame`.
 
         A column of integers with a null has a nullable type, such as `Int64`.
@@ -205,14 +207,16 @@ class TableView:
         _imported("pandas")
         return to_frame(self.to_arrow(columns, where))
 
-    def to_polars(self, columns: Sequence[str] | None = None, where: str | None = None) -> Any:
+    def to_polars(self, columns: Sequence[str] | None = None, where: str | Filters | None = None) -> Any:
         """Read as `to_arrow` does, and return a `polars.DataFrame`.
 
         Raises LakeError too, if polars is not installed.
         """
         return _imported("polars").DataFrame(self.to_arrow(columns, where))
 
-    def to_batches(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.RecordBatchReader:
+    def to_batches(
+        self, columns: Sequence[str] | None = None, where: str | Filters | None = None
+    ) -> pa.RecordBatchReader:
         """Read as `to_arrow` does, a batch at a time, for tables that do not fit into memory.
 
         Errors in a data file are raised while the batches are read.

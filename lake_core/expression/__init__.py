@@ -10,6 +10,7 @@ from lake_core.expression.arrow import to_arrow
 from lake_core.expression.assign import check_assignable, fields_by_name, store_assign
 from lake_core.expression.errors import EvaluationFailed, InvalidExpression
 from lake_core.expression.evaluate import evaluate, matching
+from lake_core.expression.filters import Filters, bind_filters
 from lake_core.expression.parse import parse_expression, parse_predicate
 from lake_core.expression.spark_sql import predicate_sql, quote_identifier, quote_text
 from lake_core.expression.tree import (
@@ -53,6 +54,7 @@ __all__ = [
     "Comparison",
     "EvaluationFailed",
     "Expression",
+    "Filters",
     "In",
     "InvalidExpression",
     "IsNull",
@@ -62,6 +64,7 @@ __all__ = [
     "Operator",
     "Or",
     "Predicate",
+    "bind_filters",
     "check_assignable",
     "columns",
     "evaluate",

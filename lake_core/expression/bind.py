@@ -11,11 +11,10 @@ from sqlglot.errors import SqlglotError
 
 from lake_core.arrow_scalar import scalar
 from lake_core.expression.coercion import TIMESTAMP, TIMESTAMP_NTZ, cast_expression, meet, spark_name
-from lake_core.expression.errors import InvalidExpression
+from lake_core.expression.errors import InvalidExpression, short
 from lake_core.expression.functions import bind_call, bind_operator, compare
 from lake_core.expression.interval import interval, moved
-from lake_core.expression.name import Names, is_column, parts_of
-from lake_core.expression.sql import short, short_sql, suffixed_numbers, too_deep
+from lake_core.expression.sql import is_column, parts_of, short_sql, suffixed_numbers, too_deep
 from lake_core.expression.sql_literal import like_pattern, literal, number_literal, typed_literal
 from lake_core.expression.tree import NULL, And, Call, Case, Cast, Expression, In, IsNull, Literal, Not, Operator, Or
 from lake_core.expression.variants import VARIANT_FUNCTIONS, parse_path
@@ -23,6 +22,8 @@ from lake_core.variant_values import is_variant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from lake_core.expression.name import Names
 
 _MAX_DEPTH = 150
 """The deepest nesting of nodes. Evaluation recurses too, and also runs in executors."""

@@ -11,3 +11,8 @@ class InvalidExpression(LakeError):
 
 class EvaluationFailed(LakeError):
     """An expression fails for a row: overflow, division by zero, or a cast of an invalid value."""
+
+
+def short(text: str) -> str:
+    """Quote a text for an error message, cut to 120 characters."""
+    return repr(text if len(text) <= 120 else f"{text[:117]}…")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
@@ -10,12 +11,13 @@ from sqlglot import exp
 from lake_core.arrow_scalar import scalar
 from lake_core.expression.bind import OPERATORS, TYPES, Binder
 from lake_core.expression.coercion import implicit, wider
-from lake_core.expression.errors import EvaluationFailed, InvalidExpression
+from lake_core.expression.errors import EvaluationFailed, InvalidExpression, short
 from lake_core.expression.evaluate import evaluate
 from lake_core.expression.literal import (
-    CONVERT,
-    compare_exactly,
-    exact_scalar,
+    compare,
+    family,
+    literal_of,
+    one_of,
     parse_date,
     parse_timestamp,
     round_decimal,
@@ -23,8 +25,7 @@ from lake_core.expression.literal import (
     round_integer,
     to_number,
 )
-from lake_core.expression.name import Names, is_column, parts_of
-from lake_core.expression.sql import short, short_sql
+from lake_core.expression.sql import is_column, parts_of, short_sql
 from lake_core.expression.sql_literal import hex_bytes
 from lake_core.expression.tree import (
     FLIPPED,
@@ -33,7 +34,6 @@ from lake_core.expression.tree import (
     And,
     Column,
     Comparison,
-    In,
     IsNull,
     Like,
     Literal,
@@ -42,8 +42,10 @@ from lake_core.expression.tree import (
     Predicate,
     columns,
     negated,
-    never,
 )
+
+if TYPE_CHECKING:
+    from lake_core.expression.name import Names
 
 _UNDERSTOOD = frozenset(
     {
@@ -113,7 +115,7 @@ class LeafBinder:
         left, right = left.unnest(), right.unnest()
         if self._is_column(left) and self._is_column(right):
             pair = self._column(left), self._column(right)
-            if _family(pair[0].type) != _family(pair[1].type):
+            if family(pair[0].type) != family(pair[1].type):
                 raise InvalidExpression(
                     f"predicate {short(self._text)} compares {'.'.join(pair[0].path)} ({pair[0].type}) "
                     f"with {'.'.join(pair[1].path)} ({pair[1].type})"
@@ -139,17 +141,12 @@ class LeafBinder:
         if _is_null(right):
             return IsNull(column) if operator == "<=>" else NULL
         value = self._literal(right, column)
-        if isinstance(value, Decimal):
-            return compare_exactly(operator, column, value)
-        return Comparison(operator, column, Literal(value))
+        return compare(operator, column, value)
 
     def _in(self, left: exp.Expr, items: list[exp.Expr]) -> Predicate:
         column = self._column(left)
         literals = [self._literal(item, column) for item in items if not _is_null(item.unnest())]
-        values = [exact_scalar(value, column.type) if isinstance(value, Decimal) else value for value in literals]
-        # A literal that the column's type cannot hold does not equal any of its values.
-        possible = tuple(value for value in values if value is not None)
-        leaf = In(column, possible) if possible else never(column)
+        leaf = one_of(column, literals)
         # `x IN (1, NULL)` is never false: true for 1, null for everything else.
         return leaf if len(literals) == len(items) else Or((leaf, NULL))
 
@@ -157,7 +154,7 @@ class LeafBinder:
         column = self._column(left)
         if not isinstance(pattern, exp.Literal) or not pattern.is_string:
             raise self._refused(pattern)
-        if _family(column.type) != "text":
+        if family(column.type) != "text":
             raise InvalidExpression(
                 f"predicate {short(self._text)}: LIKE needs text, but {'.'.join(column.path)} is {column.type}"
             )
@@ -193,21 +190,7 @@ class LeafBinder:
             if constant is None:
                 raise
             return constant
-        family = _family(column.type)
-        try:
-            convert = CONVERT[family]
-        except KeyError:
-            raise InvalidExpression(
-                f"predicate {short(self._text)}: columns of type {column.type} cannot be compared "
-                f"({'.'.join(column.path)})"
-            ) from None
-        try:
-            return convert(value, column.type)
-        except (ValueError, ArithmeticError, TypeError, pa.ArrowInvalid):
-            raise InvalidExpression(
-                f"predicate {short(self._text)}: "
-                f"{short_sql(node)} is not a value of {'.'.join(column.path)} ({column.type})"
-            ) from None
+        return literal_of(column, value, f"predicate {short(self._text)}", short_sql(node))
 
     def _moment(self, node: exp.Expr, kind: pa.DataType) -> pa.Scalar | None:
         """Return the date or timestamp of an expression without columns, such as CURRENT_DATE() - INTERVAL 7 DAYS.
@@ -296,27 +279,6 @@ def _comparable(left: pa.DataType, right: pa.DataType) -> bool:
     if not pa.types.is_decimal(left):
         return True
     return bool(max(left.precision - left.scale, right.precision - right.scale) + max(left.scale, right.scale) <= 38)
-
-
-def _family(data_type: pa.DataType) -> str:
-    types = pa.types
-    if types.is_integer(data_type):
-        return "integer"
-    if types.is_floating(data_type):
-        return "float"
-    if types.is_decimal(data_type):
-        return "decimal"
-    if types.is_string(data_type) or types.is_large_string(data_type):
-        return "text"
-    if types.is_binary(data_type) or types.is_large_binary(data_type):
-        return "binary"
-    if types.is_boolean(data_type):
-        return "boolean"
-    if types.is_date(data_type):
-        return "date"
-    if types.is_timestamp(data_type):
-        return "timestamp" if data_type.tz else "timestamp_ntz"
-    return str(data_type)
 
 
 def _is_null(node: exp.Expr) -> bool:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lake_core.arrow_scalar import scalar
-from lake_core.expression.tree import FALSE, Column, Comparison, Literal, Operator, Predicate, always, never
+from lake_core.expression.errors import InvalidExpression
+from lake_core.expression.tree import FALSE, Column, Comparison, In, Literal, Operator, Predicate, always, never
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -126,6 +127,21 @@ def compare_exactly(operator: Operator, column: Column, number: Decimal) -> Pred
     return always(column) if passes else never(column)
 
 
+def compare(operator: Operator, column: Column, value: pa.Scalar | Decimal) -> Predicate:
+    """Return a comparison with a literal, as `literal_of` returns it."""
+    if isinstance(value, Decimal):
+        return compare_exactly(operator, column, value)
+    return Comparison(operator, column, Literal(value))
+
+
+def one_of(column: Column, literals: Sequence[pa.Scalar | Decimal]) -> Predicate:
+    """Return whether a column has one of the literals."""
+    values = [exact_scalar(value, column.type) if isinstance(value, Decimal) else value for value in literals]
+    # A literal that the column's type cannot hold does not equal any of its values.
+    possible = tuple(value for value in values if value is not None)
+    return In(column, possible) if possible else never(column)
+
+
 def _exact(value: object, kind: pa.DataType) -> Decimal:
     if isinstance(value, str) and pa.types.is_integer(kind) and not _INTEGER.fullmatch(value.strip(_BLANK)):
         raise ValueError(value)
@@ -215,7 +231,7 @@ def _zone(text: str) -> dt.tzinfo | None:
     return dt.timezone(-offset if text[0] == "-" else offset)
 
 
-CONVERT: dict[str, Callable[[object, pa.DataType], pa.Scalar | Decimal]] = {
+_CONVERT: dict[str, Callable[[object, pa.DataType], pa.Scalar | Decimal]] = {
     "integer": _exact,
     "decimal": _exact,
     "float": _float,
@@ -226,3 +242,43 @@ CONVERT: dict[str, Callable[[object, pa.DataType], pa.Scalar | Decimal]] = {
     "timestamp": _instant,
     "timestamp_ntz": _instant,
 }
+
+
+def literal_of(column: Column, value: object, within: str, text: str) -> pa.Scalar | Decimal:
+    """Return a value, which is not null, as a literal of a column's type.
+
+    For integers and decimals, return the number, which may be out of range for that type.
+
+    Raises:
+        InvalidExpression: The column cannot have the value, which is shown as `text`, `within` what it stands in.
+    """
+    name = ".".join(column.path)
+    convert = _CONVERT.get(family(column.type))
+    if convert is None:
+        raise InvalidExpression(f"{within}: columns of type {column.type} cannot be compared ({name})")
+    try:
+        return convert(value, column.type)
+    except (ValueError, ArithmeticError, TypeError, pa.ArrowInvalid):
+        raise InvalidExpression(f"{within}: {text} is not a value of {name} ({column.type})") from None
+
+
+def family(data_type: pa.DataType) -> str:
+    """Return the name of the types whose values a type's values are compared with."""
+    types = pa.types
+    if types.is_integer(data_type):
+        return "integer"
+    if types.is_floating(data_type):
+        return "float"
+    if types.is_decimal(data_type):
+        return "decimal"
+    if types.is_string(data_type) or types.is_large_string(data_type):
+        return "text"
+    if types.is_binary(data_type) or types.is_large_binary(data_type):
+        return "binary"
+    if types.is_boolean(data_type):
+        return "boolean"
+    if types.is_date(data_type):
+        return "date"
+    if types.is_timestamp(data_type):
+        return "timestamp" if data_type.tz else "timestamp_ntz"
+    return str(data_type)

@@ -19,8 +19,8 @@ from lake_core.expression.errors import InvalidExpression
 from lake_core.expression.functions import ALIASES, FUNCTIONS, compare
 from lake_core.expression.junction import any_of
 from lake_core.expression.leaf import LeafBinder
-from lake_core.expression.name import KnownNames, is_column, parts_of
-from lake_core.expression.sql import parse_sql, too_deep
+from lake_core.expression.name import KnownNames
+from lake_core.expression.sql import is_column, parse_sql, parts_of, too_deep
 from lake_core.expression.tree import NULL, And, Cast, Column, Expression, Literal, Not, Operator, Predicate, operands
 
 if TYPE_CHECKING:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from sqlglot import exp
 
-from lake_core.expression.errors import InvalidExpression
-from lake_core.expression.sql import short
+from lake_core.expression.errors import InvalidExpression, short
 from lake_core.expression.tree import Column
 
 if TYPE_CHECKING:
@@ -92,15 +90,3 @@ def unknown_column(text: str, names: Sequence[str], columns: Sequence[str]) -> I
     return InvalidExpression(
         f"{short(text)}: there is no column {'.'.join(names)!r}; the columns are {', '.join(columns[:20])}"
     )
-
-
-def is_column(node: exp.Expr) -> bool:
-    """Return whether a node is the name of a column, or of a field inside one, at any depth."""
-    return isinstance(node, exp.Column) or (
-        isinstance(node, exp.Dot) and all(isinstance(part, exp.Identifier) for part in node.parts)
-    )
-
-
-def parts_of(node: exp.Expr) -> list[str]:
-    """Return the parts of a name, outermost first."""
-    return [part.name for part in node.parts]  # type: ignore[attr-defined]

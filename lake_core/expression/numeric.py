@@ -62,6 +62,9 @@ def compare_value(operator: str, left: pa.Array, value: pa.Scalar) -> pa.Array:
 
 def value_set(kind: pa.DataType, values: Sequence[pa.Scalar]) -> pa.Array:
     """Return the values of a list in this type, for a search that compares bytes."""
+    if values and all(value.type == kind for value in values) and not pa.types.is_floating(kind):
+        # Not `pa.array`: its first call imports pandas where that is installed.
+        return pa.concat_arrays([pa.repeat(value, 1) for value in values])
     plain = [value.as_py() for value in values]
     if not pa.types.is_floating(kind):
         return pa.array(plain, kind)

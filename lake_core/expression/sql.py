@@ -9,7 +9,7 @@ from sqlglot import TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 
-from lake_core.expression.errors import InvalidExpression
+from lake_core.expression.errors import InvalidExpression, short
 
 MAX_TEXT = 1 << 20
 _MAX_TERMS = 100_000
@@ -119,11 +119,18 @@ def too_deep(text: str) -> InvalidExpression:
     return InvalidExpression(f"{short(text)} is nested too deeply; use IN (…) instead of long chains of OR")
 
 
-def short(text: str) -> str:
-    """Quote a text for an error message, cut to 120 characters."""
-    return repr(text if len(text) <= 120 else f"{text[:117]}…")
-
-
 def short_sql(node: exp.Expr) -> str:
     """Write a node as SQL for an error message, cut to 80 characters."""
     return node.sql(dialect="spark")[:80]
+
+
+def is_column(node: exp.Expr) -> bool:
+    """Return whether a node is the name of a column, or of a field inside one, at any depth."""
+    return isinstance(node, exp.Column) or (
+        isinstance(node, exp.Dot) and all(isinstance(part, exp.Identifier) for part in node.parts)
+    )
+
+
+def parts_of(node: exp.Expr) -> list[str]:
+    """Return the parts of a name, outermost first."""
+    return [part.name for part in node.parts]  # type: ignore[attr-defined]

@@ -9,9 +9,9 @@ from sqlglot import exp
 
 from lake_core.arrow_scalar import scalar
 from lake_core.expression.coercion import INTEGERS, TIMESTAMP, TIMESTAMP_NTZ
-from lake_core.expression.errors import InvalidExpression
+from lake_core.expression.errors import InvalidExpression, short
 from lake_core.expression.literal import parse_date, parse_timestamp, to_number
-from lake_core.expression.sql import short, short_sql
+from lake_core.expression.sql import short_sql
 from lake_core.expression.tree import Literal
 
 if TYPE_CHECKING:
