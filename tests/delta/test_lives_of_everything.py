@@ -13,6 +13,7 @@ from lake_core.delta.version_checksum import disagreements, read_checksum
 from lake_core.store import MemoryStore
 from tests.delta.tables import SCHEMA, held, rows
 from tests.delta.test_written_vectors import STEP, take
+from tests.examples import examples
 
 EVERYTHING = {
     "delta.enableDeletionVectors": "true",
@@ -57,7 +58,7 @@ def row_ids(table: DeltaTable) -> Counter[int]:
     return Counter(table.to_arrow(columns=["_metadata.row_id"])["_metadata.row_id"].to_pylist())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.one_of(STEP, OWN_STEP), min_size=1, max_size=9))
 def test_any_life_leaves_what_it_leaves_in_a_plain_table(steps: list[tuple[str, Any]]) -> None:
     plain = DeltaTable.create(MemoryStore(), SCHEMA)

@@ -18,6 +18,7 @@ from lake_core.delta import DeltaTable
 from lake_core.delta.data_file_reader import OpenDataFile
 from lake_core.expression import parse_predicate
 from lake_core.expression.evaluate import matching
+from tests.examples import examples
 
 _NAN = float("nan")
 _MOMENTS = [dt.datetime(1960, 1, 1, 0, 0, 0, 1), dt.datetime(2020, 5, 17, 12), dt.datetime(9999, 12, 31)]
@@ -79,7 +80,7 @@ def columns_of(draw: st.DrawFn) -> pa.Table:
     )
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(columns_of(), predicates(), st.integers(1, 4), st.sets(st.integers(0, 11), max_size=4), st.booleans())
 def test_every_matching_row_is_found(
     tmp_path_factory: pytest.TempPathFactory,

@@ -18,6 +18,7 @@ from lake_core.delta.log_segment import commit_key
 from lake_core.delta.row_tracking import ROW_COMMIT_VERSION, ROW_ID, high_water_mark
 from lake_core.store import MemoryStore, ObjectStore
 from tests.delta.tables import SCHEMA, rows
+from tests.examples import examples
 
 TRACKED = {"delta.enableRowTracking": "true"}
 VECTORS = TRACKED | {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
@@ -59,7 +60,7 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.booleans(), st.booleans(), st.lists(STEP, min_size=1, max_size=8))
 def test_rows_keep_their_ids_in_any_life(vectors: bool, partitioned: bool, steps: list[tuple[str, int]]) -> None:
     table = create(properties=VECTORS if vectors else TRACKED, partition_by=["p"] if partitioned else [])

@@ -19,6 +19,7 @@ from lake_core.delta.scan import plan_scan
 from lake_core.delta.variant_statistics import _parts
 from lake_core.expression import EvaluationFailed
 from lake_core.store import MemoryStore
+from tests.examples import examples
 
 SCHEMA = pa.schema([("id", pa.int64()), pa.field("v", variant.VARIANT)])
 LOG = "_delta_log/{:020}.json"
@@ -161,7 +162,7 @@ LITERALS = {
     operator=st.sampled_from(["=", "<", "<=", ">", ">=", "<>", "<=>"]),
     data=st.data(),
 )
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 def test_no_row_is_lost(files: list[list[Any]], path: str, kind: str, operator: str, data: st.DataObject) -> None:
     literal = data.draw(st.sampled_from(LITERALS[kind]))
     where = f"try_variant_get(v, '{path}', '{kind}') {operator} {literal}"

@@ -25,6 +25,7 @@ from lake_core.delta.version_checksum import checksum_key
 from lake_core.store import LocalStore, MemoryStore, ObjectStore
 from lake_core.testing import ManualClock
 from tests.delta.tables import SCHEMA, held, ids, oracle, paths, rows
+from tests.examples import examples
 
 VECTORS = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
 MANY = 4000
@@ -109,7 +110,7 @@ def net(feed: Counter[str]) -> Counter[str]:
     return Counter({row: count for row, count in total.items() if count})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.booleans(), st.lists(STEP, min_size=1, max_size=8))
 def test_any_life_leaves_what_it_leaves_without_vectors(partitioned: bool, steps: list[tuple[str, Any]]) -> None:
     by = ["p"] if partitioned else []

@@ -26,6 +26,7 @@ from lake_core.icechunk import Repository
 from lake_core.icechunk.errors import MismatchedVariable, UnstorableValues
 from lake_core.icechunk.xarray import to_icechunk
 from lake_core.store import open_store
+from tests.examples import examples
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float16", "float32", "float64"]
@@ -150,7 +151,7 @@ def dataset_of(values: Any, chunk: int | None) -> xr.Dataset:
     return data if chunk is None else data.chunk({"x": chunk})
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenarios())
 def test_values_are_refused_or_come_back(batches: list[tuple[Any, int | None, dict[str, Any]]]) -> None:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), dask.config.set(scheduler="threads"):

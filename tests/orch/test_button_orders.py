@@ -19,6 +19,7 @@ import pytest
 from lake_core import Lake
 from lake_core.lake.errors import SessionNotFound
 from lake_orch.jobs.backfill import merge_backfills
+from tests.examples import exhaustive
 from tests.orch.user_interface import UserInterface, user_interface
 
 ASSETS = ["first", "second", "third"]
@@ -212,7 +213,7 @@ def press(folder: Path, seed: int, presses: int, monkeypatch: pytest.MonkeyPatch
             buttons.check()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [*range(2), *exhaustive(range(2, 4))])
 def test_what_is_published_is_what_green_runs_made(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     press(tmp_path / "run", seed, 14, monkeypatch)
 
