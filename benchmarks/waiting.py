@@ -100,7 +100,7 @@ def row_changes(folder: str, rounds: int, count: int) -> None:
     ours_setup, theirs_setup = _on_copies(folder, f"{folder}/twenty")
     for name, ours_call, theirs_call in (
         ("update", "update({'value': '0.5'}, 'id = 7')", "update(updates={'value': '0.5'}, predicate='id = 7')"),
-        ("delete", "delete('id = 7')", "delete('id = 7')"),
+        ("delete", "delete([('id', '=', 7)])", "delete('id = 7')"),
     ):
         ours = Program(ours_setup, f"result = DeltaTable(folder).{ours_call}.version")
         theirs = Program(theirs_setup, f"t = deltalake.DeltaTable(folder); t.{theirs_call}; result = t.version()")

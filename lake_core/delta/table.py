@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lake_core.delta.parquet_options import WriterProperties
     from lake_core.delta.result import OperationResult
     from lake_core.delta.table_view import Location
+    from lake_core.expression import Filters
     from lake_core.store import ObjectStore
     from lake_core.txn import Txn
 
@@ -156,7 +157,7 @@ class DeltaTable(AlterableTable, MaintainedTable):
         self,
         arrow: ArrowData,
         *,
-        where: str | None = None,
+        where: str | Filters | None = None,
         dynamic: bool = False,
         schema_mode: SchemaMode | None = None,
         partition_by: Sequence[str] | None = None,
@@ -186,9 +187,11 @@ class DeltaTable(AlterableTable, MaintainedTable):
         return self._write(rows, plan, txn, writer_properties)
 
     def delete(
-        self, where: str | None = None, *, deletion_vectors: bool | None = None, txn: Txn | None = None
+        self, where: str | Filters | None = None, *, deletion_vectors: bool | None = None, txn: Txn | None = None
     ) -> OperationResult:
-        """Delete the rows for which `where` (Spark SQL) is true, or all rows if it is not given.
+        """Delete the rows for which `where` is true, or all rows if it is not given.
+
+        `where` is Spark SQL, or filters as values: see `to_arrow`.
 
         Only files with such rows are rewritten. With deletion vectors no file is: its deleted rows are listed beside
         it. `deletion_vectors` chooses for this operation what the property `delta.enableDeletionVectors` says for all.
@@ -215,7 +218,7 @@ class DeltaTable(AlterableTable, MaintainedTable):
     def update(
         self,
         changes: Mapping[str, str],
-        where: str | None = None,
+        where: str | Filters | None = None,
         *,
         deletion_vectors: bool | None = None,
         txn: Txn | None = None,
@@ -374,7 +377,7 @@ class DeltaTable(AlterableTable, MaintainedTable):
         self,
         data: pa.Schema,
         *,
-        where: str | None = None,
+        where: str | Filters | None = None,
         dynamic: bool = False,
         schema_mode: SchemaMode | None = None,
         partition_by: Sequence[str] | None = None,

@@ -10,7 +10,7 @@ from lake_core.expression.arrow import to_arrow
 from lake_core.expression.assign import check_assignable, fields_by_name, store_assign
 from lake_core.expression.errors import EvaluationFailed, InvalidExpression
 from lake_core.expression.evaluate import evaluate, matching
-from lake_core.expression.filters import Filters, bind_filters
+from lake_core.expression.filters import Filters, bind_filters, parse_where
 from lake_core.expression.parse import parse_expression, parse_predicate
 from lake_core.expression.spark_sql import predicate_sql, quote_identifier, quote_text
 from lake_core.expression.tree import (
@@ -76,6 +76,7 @@ __all__ = [
     "operands",
     "parse_expression",
     "parse_predicate",
+    "parse_where",
     "predicate_sql",
     "quote_identifier",
     "quote_text",

@@ -14,6 +14,8 @@ from lake_core.expression.errors import InvalidExpression, short
 from lake_core.expression.junction import all_of, any_of
 from lake_core.expression.literal import compare, literal_of, one_of
 from lake_core.expression.name import Names
+from lake_core.expression.parse import parse_predicate
+from lake_core.expression.spark_sql import predicate_sql
 from lake_core.expression.tree import Operator, Predicate, negated
 
 if TYPE_CHECKING:
@@ -51,6 +53,19 @@ def bind_filters(filters: Filters, schema: pa.Schema) -> Predicate:
         raise _invalid(filters)
     groups = [filters] if isinstance(filters[0], tuple) else filters
     return any_of([_all_true(cast("Sequence[Filter]", group), schema) for group in groups])
+
+
+def parse_where(where: str | Filters, schema: pa.Schema, *, now: int | None = None) -> tuple[Predicate, str]:
+    """Return a condition of SQL or of filters as a predicate, and as SQL.
+
+    `now` is that of `parse_predicate`. Raises InvalidExpression.
+    """
+    if isinstance(where, str):
+        return parse_predicate(where, schema, now=now), where
+    predicate = bind_filters(where, schema)
+    text = predicate_sql(predicate)
+    assert text is not None, "filters are leaves"
+    return predicate, text
 
 
 def _all_true(group: Sequence[Filter], schema: pa.Schema) -> Predicate:

@@ -58,7 +58,7 @@ def parse_sql(text: object) -> exp.Expr:
         raise InvalidExpression(f"an expression of {len(text)} characters is too long (at most {MAX_TEXT})")
     try:
         _check_tokens(text)
-        return sqlglot.parse_one(text, dialect=_NamedFunctions)
+        return _with_signs(sqlglot.parse_one(text, dialect=_NamedFunctions), text)
     except SqlglotError as error:
         raise InvalidExpression(f"{short(text)} does not parse as Spark SQL: {_reason(error)}") from None
     except (ValueError, ArithmeticError):
@@ -112,6 +112,24 @@ def suffixed_numbers(text: str) -> int:
     """Count the numbers with a suffix, such as `7L`. In the tree, each of them is a cast."""
     tokens = sqlglot.tokenize(text, dialect="spark")
     return sum(token.token_type == TokenType.DCOLON and text[token.start : token.start + 2] != "::" for token in tokens)
+
+
+def _with_signs(tree: exp.Expr, text: str) -> exp.Expr:
+    """Return a tree in which the minus before a number with a suffix belongs to the number.
+
+    Otherwise `-128Y` would negate a number that its type cannot hold.
+    """
+    if not suffixed_numbers(text):
+        return tree
+    for negation in [*tree.find_all(exp.Neg)]:
+        cast = negation.this
+        if not isinstance(cast, exp.Cast) or cast.args.get("safe"):
+            continue
+        if isinstance(cast.this, exp.Literal) and cast.to.this in exp.DataType.INTEGER_TYPES:
+            cast.set("this", exp.Literal(this=f"-{cast.this.this}", is_string=False))
+            negation.replace(cast)
+            tree = cast if negation is tree else tree
+    return tree
 
 
 def too_deep(text: str) -> InvalidExpression:

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lake_core.delta import DeltaTable
-from lake_core.expression import InvalidExpression, bind_filters, matching
+from lake_core.expression import InvalidExpression, bind_filters, matching, parse_predicate, parse_where
 from tests.imports import imported
 
 _ZONE = dt.timezone(dt.timedelta(hours=2))
@@ -111,6 +111,23 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> DeltaTable:
 def test_a_table_is_read_as_by_text(table: DeltaTable, filters: Any, text: str) -> None:
     rows = table.to_arrow(["row"], filters)
     assert sorted(rows["row"].to_pylist()) == sorted(table.to_arrow(["row"], text)["row"].to_pylist())
+
+
+@given(st.lists(_filters(), min_size=1, max_size=3))
+def test_the_text_that_is_recorded_means_the_same(groups: list[list[tuple[str, str, Any]]]) -> None:
+    predicate, text = parse_where(groups, _ROWS.schema)
+    assert matching(_ROWS, parse_predicate(text, _ROWS.schema)) == matching(_ROWS, predicate)
+
+
+def test_rows_are_deleted_updated_and_replaced_by_them(tmp_path: Path) -> None:
+    table = DeltaTable.create(tmp_path, pa.schema([("id", pa.int64()), ("name", pa.string())]))
+    table.append(pa.table({"id": [1, 2, 3, 4], "name": ["a", "o'b", "c", "d"]}))
+    table.delete([("name", "=", "o'b")])
+    table.update({"name": "'new'"}, [("id", "in", [3, 9])])
+    table.overwrite(pa.table({"id": [4], "name": ["again"]}), where=[("id", ">", 3)])
+    assert table.to_arrow().sort_by("id").to_pydict() == {"id": [1, 3, 4], "name": ["a", "new", "again"]}
+    operations = {entry["operation"]: entry["operationParameters"] for entry in table.history()}
+    assert operations["DELETE"]["predicate"] == r"""["`name` = 'o\\'b'"]"""
 
 
 @pytest.mark.parametrize(

@@ -220,6 +220,7 @@ PREDICATES: list[tuple[str, list[int]]] = [
     ("n = CAST(1.495 AS DECIMAL(10, 2))", [1]),
     ("n = CAST('-1.995' AS DECIMAL(10, 2))", [2]),
     ("n = CAST(-2.4 AS DECIMAL)", [2]),
+    ("id > -9223372036854775808L AND id = 1", [1]),
     ("id = CAST('1' AS INT) AND id = 1L AND id = ' 1 '", [1]),
     ("d = '2020-1-1'", [1]),
     ("t = '2020-01-01'", [1]),
@@ -227,6 +228,7 @@ PREDICATES: list[tuple[str, list[int]]] = [
     ("t < TIMESTAMP '2020-01-01 00:00:00.000001'", [1]),
     # What is no comparison of a column with a literal.
     ("id = NULL + 1", []),
+    ("id > -9223372036854775808L AND id = 1", [1]),
     ("id = CAST(1.9 AS INT)", [1]),
     ("1 = 1", [1, 2, 3]),
     ("id + 1 = 2", [1]),

@@ -18,7 +18,7 @@ from lake_core.delta.operations.rewrite import (
 )
 from lake_core.delta.row_writer import row_writer
 from lake_core.delta.scan import files_of_partitions, plan_scan
-from lake_core.expression import Predicate, parse_predicate
+from lake_core.expression import Filters, Predicate, parse_where
 from lake_core.runner import Runner, run_here
 
 if TYPE_CHECKING:
@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
 
 def delete(
-    snapshot: Snapshot, where: str | None, now: int, run: Runner = run_here, *, deletion_vectors: bool | None = None
+    snapshot: Snapshot,
+    where: str | Filters | None,
+    now: int,
+    run: Runner = run_here,
+    *,
+    deletion_vectors: bool | None = None,
 ) -> Operation | None:
     """Plan and write a DELETE of the rows for which `where` is true, of all rows for None. `now`: milliseconds.
 
@@ -35,16 +40,18 @@ def delete(
     """
     check_not_append_only(snapshot)
     by_vectors = marks_rows(snapshot, deletion_vectors)
-    predicate = None if where is None else parse_predicate(where, snapshot.metadata.arrow_schema, now=now)
-    if predicate is None or on_partitions_only(predicate, snapshot.metadata):
-        return _delete_files(snapshot, predicate, where)
+    if where is None:
+        return _delete_files(snapshot, None, None)
+    predicate, text = parse_where(where, snapshot.metadata.arrow_schema, now=now)
+    if on_partitions_only(predicate, snapshot.metadata):
+        return _delete_files(snapshot, predicate, text)
     scan = plan_scan(snapshot, None, predicate)
     writer = row_writer(snapshot.data_root, snapshot.metadata, snapshot.protocol, now)
     replaced, rewritten = rewrite(scan, writer, None, run, by_vectors=by_vectors)
-    return row_operation("DELETE", where, scan, replaced, rewritten, "numDeletedRows")
+    return row_operation("DELETE", text, scan, replaced, rewritten, "numDeletedRows")
 
 
-def _delete_files(snapshot: Snapshot, predicate: Predicate | None, where: str | None) -> Operation | None:
+def _delete_files(snapshot: Snapshot, predicate: Predicate | None, text: str | None) -> Operation | None:
     files = files_of_partitions(snapshot, ["size", "stats"], predicate)
     if not len(files):
         return None
@@ -52,4 +59,4 @@ def _delete_files(snapshot: Snapshot, predicate: Predicate | None, where: str | 
     deleted = rows_of(files)
     metrics |= {} if deleted is None else {"numDeletedRows": deleted, "numCopiedRows": 0}
     reads = Reads.WHOLE_TABLE if predicate is None else predicate
-    return Operation("DELETE", predicate_parameter(where), snapshot, metrics, removes=files, reads=reads)
+    return Operation("DELETE", predicate_parameter(text), snapshot, metrics, removes=files, reads=reads)

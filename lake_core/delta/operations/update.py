@@ -9,7 +9,7 @@ from lake_core.delta.operations.marking import marks_rows
 from lake_core.delta.operations.rewrite import check_not_append_only, rewrite, row_operation
 from lake_core.delta.row_writer import row_writer
 from lake_core.delta.scan import plan_scan
-from lake_core.expression import parse_predicate
+from lake_core.expression import TRUE, Filters, parse_where
 from lake_core.runner import Runner, run_here
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def update(
     snapshot: Snapshot,
     changes: Mapping[str, str],
-    where: str | None,
+    where: str | Filters | None,
     now: int,
     run: Runner = run_here,
     *,
@@ -39,7 +39,8 @@ def update(
     schema = snapshot.metadata.arrow_schema
     assignments = parse_assignments(changes, schema, schema, now)
     check_not_identity(assignments, snapshot.metadata)
-    scan = plan_scan(snapshot, None, parse_predicate("TRUE" if where is None else where, schema, now=now))
+    predicate, text = (TRUE, None) if where is None else parse_where(where, schema, now=now)
+    scan = plan_scan(snapshot, None, predicate)
     writer = row_writer(snapshot.data_root, snapshot.metadata, snapshot.protocol, now)
     replaced, rewritten = rewrite(scan, writer, assignments, run, by_vectors=by_vectors)
-    return row_operation("UPDATE", where, scan, replaced, rewritten, "numUpdatedRows")
+    return row_operation("UPDATE", text, scan, replaced, rewritten, "numUpdatedRows")

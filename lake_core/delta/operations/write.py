@@ -22,7 +22,7 @@ from lake_core.delta.scan import Scan, files_of_partitions, plan_scan
 from lake_core.delta.schema import schema_from_arrow
 from lake_core.delta.schema_evolution import evolved, replaced, with_schema
 from lake_core.delta.skipping import partition_table
-from lake_core.expression import And, Column, In, IsNull, Or, Predicate, parse_predicate
+from lake_core.expression import And, Column, Filters, In, IsNull, Or, Predicate, parse_where
 from lake_core.runner import Runner, run_here
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def plan_overwrite(
     data: pa.Schema,
     now: int,
     *,
-    where: str | None = None,
+    where: str | Filters | None = None,
     dynamic: bool = False,
     schema_mode: SchemaMode | None = None,
     partition_by: Sequence[str] | None = None,
@@ -169,8 +169,9 @@ def plan_overwrite(
     parameters = _parameters("Overwrite", metadata)
     replace_where = None
     if where is not None:
-        replace_where = ReplaceWhere(where, parse_predicate(where, metadata.arrow_schema, now=now))
-        parameters["predicate"] = where
+        predicate, text = parse_where(where, metadata.arrow_schema, now=now)
+        replace_where = ReplaceWhere(text, predicate)
+        parameters["predicate"] = text
     if dynamic:
         parameters["isDynamicPartitionOverwrite"] = "true"
     writer = _writer(snapshot, metadata, now, replace_where)
