@@ -14,6 +14,10 @@ class ObjectMissing(LakeError):
     """A dataset needs an object that does not exist. Formats derive their own errors from it."""
 
 
+class RegisteredTwice(LakeError):
+    """Two installed packages register different things by one name. Uninstall one of them."""
+
+
 class InvalidUrl(LakeError):
     """A location cannot be opened as a store: unknown scheme, missing bucket, or credentials inside the URL."""
 

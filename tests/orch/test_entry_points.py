@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
 from lake_core import Lake
+from lake_core.dataset import dataset_format
+from lake_core.errors import RegisteredTwice
 from lake_orch import DeltaIOManager, LakeIOManager, LakeResource
 from lake_orch.assets.asset_format import asset_format
 from lake_orch.assets.maintenance import TASKS, maintenance_of
@@ -66,12 +69,30 @@ def test_a_task_of_others_does_not_run_by_default() -> None:
     assert ("drop_negative" in maintenance.tasks, "drop_negative" in maintenance.regular_tasks()) == (True, False)
 
 
-def test_a_task_whose_name_is_taken_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    package = tmp_path / "other-1.0.dist-info"
+def _install(folder: Path, name: str, entry_points: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the metadata of a package with these entry points on the path."""
+    package = folder / f"{name}-1.0.dist-info"
     package.mkdir()
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
-    (package / "entry_points.txt").write_text(f"[{TASKS}]\ndelta.vacuum = toy_readings:drop_negative\n")
-    monkeypatch.syspath_prepend(tmp_path)
+    (package / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text(entry_points)
+    monkeypatch.syspath_prepend(folder)
     forget_formats()
+
+
+def test_a_format_that_two_packages_register_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _install(tmp_path, "other", "[lake_core.formats]\ndelta = other:Format\n", monkeypatch)
+    with pytest.raises(RegisteredTwice, match="'lake-orch' and the package 'other' both register 'delta'"):
+        dataset_format("delta")
+
+
+def test_a_package_whose_metadata_is_found_twice_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    own = entry_points(group="lake_core.formats", name="delta")
+    text = "".join(f"{point.name} = {point.value}\n" for point in own)
+    _install(tmp_path, "copy", f"[lake_core.formats]\n{text}", monkeypatch)
+    assert dataset_format("delta") is dataset_format("delta")
+
+
+def test_a_task_whose_name_is_taken_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _install(tmp_path, "other", f"[{TASKS}]\ndelta.vacuum = toy_readings:drop_negative\n", monkeypatch)
     with pytest.raises(InvalidDefinition, match="'vacuum' of the format 'delta', which has one of this name"):
         maintenance_of("delta")
