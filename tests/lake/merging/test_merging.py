@@ -115,9 +115,10 @@ def test_many_random_histories(dataset: Dataset, names: str, chosen_seeds: range
 
 @pytest.mark.extended
 @pytest.mark.timeout(1200)
-def test_few_conflicts_of_merges_are_false() -> None:
+@pytest.mark.parametrize("histories", [250, *exhaustive([1000])])
+def test_few_conflicts_of_merges_are_false(histories: int) -> None:
     counts: Counter[str] = Counter()
-    for seed in range(1000):
+    for seed in range(histories):
         dataset = DATASETS["table" if seed % 2 else "pool"]()
         beside = walk(partial(Beside, dataset), random_steps(seed, _everything(dataset), "ab", 16))
         counts += beside.counts
