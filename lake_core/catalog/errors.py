@@ -37,13 +37,9 @@ class InvalidTableName(CatalogError):
     """A table or schema cannot have this name in a catalog. Choose another one."""
 
 
-class BranchNotReadable(CatalogError):
-    """The branch has no folders that other engines read, so it cannot be registered. Merge it into main."""
-
-
 class TablesRefused(CatalogError):
     """Some tables could not be registered, and the others are. The message names each, and what to do."""
 
 
-FINAL = (UnknownCatalog, InvalidCatalogOption, CatalogRefused, InvalidTableName, BranchNotReadable, TablesRefused)
+FINAL = (UnknownCatalog, InvalidCatalogOption, CatalogRefused, InvalidTableName, TablesRefused)
 """Errors that another try at the same sync would meet again."""

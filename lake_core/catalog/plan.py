@@ -24,6 +24,8 @@ class Position(Enum):
     """It comes after the commit."""
     UNKNOWN = "unknown"
     """The branch has no such commit."""
+    REPLACED = "replaced"
+    """The lake has it, and the branch does not: it was deleted, and another one has its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class Source:
     """The names that the caller chose, by path."""
     longest_name: int
     root: str
-    """The URL of the lake, as the catalog's readers open it."""
+    """The URL of the folder that has the tables by their paths, as the catalog's readers open it."""
     moved: bool = False
     """Whether the lake was moved or restored: its tables may be registered at other places and unknown commits."""
 
@@ -138,7 +140,7 @@ def plan_sync(
             refused.append(Refusal(table.path, _taken(name, registered[name], source, table.path)))
             continue
         current, origin = own[name]
-        if _is_written(current, origin, table):
+        if _is_written(current, origin, table) and position(origin.commit) is not Position.REPLACED:
             unchanged += 1
             continue
         reason, is_later = _obstacle(current, origin, source, position)

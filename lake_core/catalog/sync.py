@@ -4,32 +4,33 @@ A sync reads what is registered, then the head of the branch, and changes what d
 that the table is still as it was read, as far as the catalog can say that: if not, everything is read again. As the
 head is read after the catalog, what is written is never older than what it replaces. At the end the head is read once
 more: if it has moved, the sync follows, so that one which was held up leaves nothing outdated. Nothing is written to
-the lake but the checkout of what is published, if a publisher failed before it.
+the lake but the checkout of what is published, if a publisher failed before it, and the logs of `branch_tables`.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lake_core.backoff import Backoff
+from lake_core.catalog.branch_tables import BranchTables, published_branches
 from lake_core.catalog.catalog import TableChanged
 from lake_core.catalog.definition import Origin, TableDefinition, catalog_schema, fingerprint, is_at
 from lake_core.catalog.errors import (
-    BranchNotReadable,
     CatalogChanged,
     CatalogRefused,
     CatalogUnavailable,
-    TablesRefused,
+    InvalidTableName,
     UnsupportedColumn,
 )
 from lake_core.catalog.names import check_schema_name, schema_name
 from lake_core.catalog.plan import CreateTable, DropTable, LakeTable, Position, Refusal, Source, UpdateTable, plan_sync
+from lake_core.catalog.positions import Positions
+from lake_core.catalog.result import Synced, SyncedTable
 from lake_core.delta.errors import DeltaError
 from lake_core.errors import CredentialsInUrl, InvalidUrl
-from lake_core.lake.refs.reached import CommitLinks
 from lake_core.readable import count_of
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from lake_core.catalog.catalog import Catalog
     from lake_core.catalog.definition import RegisteredTable
     from lake_core.catalog.plan import Change, Plan
-    from lake_core.graveler import Commit
     from lake_core.lake import Lake
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.state.state_store import StateStore
@@ -50,48 +50,6 @@ _TRIES: Final = 6
 _ROUNDS: Final = 5
 """How often a sync follows a branch that moves meanwhile."""
 _BACKOFF: Final = Backoff(0.1, 3.0)
-
-
-@dataclass(frozen=True, slots=True)
-class SyncedTable:
-    """A change that a sync made in the catalog, or would make."""
-
-    action: str
-    """`create`, `update` or `drop`."""
-    name: str
-    """The table's name in the catalog."""
-    path: str
-    """Its path in the lake."""
-    changed: tuple[str, ...] = ()
-    """What an update changes: `schema`, `location`, `path`, or `version` if the table only has a new version."""
-
-
-@dataclass(frozen=True, slots=True)
-class Synced:
-    """The result of syncing a branch to a schema."""
-
-    branch: str
-    schema: str
-    commit: str
-    """The head of the branch that the catalog shows now."""
-    tables: Sequence[SyncedTable] = ()
-    """The changes."""
-    unchanged: int = 0
-    """The number of tables that the catalog had as they are."""
-    refused: Sequence[Refusal] = ()
-    """The tables that were left as they are, each with the reason."""
-    later: Sequence[str] = ()
-    """The names of tables that a sync of a later commit has written."""
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    """Datasets that are no tables, by path, with their formats."""
-    unused_names: Sequence[str] = ()
-    """Paths for which a name was chosen, and at which there is no table."""
-
-    def check(self) -> None:
-        """Raise TablesRefused if a table was refused."""
-        if self.refused:
-            lines = "".join(f"\n- {each.reason}" for each in self.refused)
-            raise TablesRefused(f"these tables are not registered in {self.schema!r}, or not as they are:{lines}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +74,15 @@ def sync_branch(
 ) -> Synced:
     """Make a schema of a catalog show the tables of a branch, and forget those that it no longer has.
 
-    Only tables that this lake registered are changed. No file is deleted. A sync that was interrupted is completed by
-    the next one, and several may run at once.
+    Only tables that this lake registered are changed. No data file is deleted. A sync that was interrupted is completed
+    by the next one, and several may run at once. If the branch was deleted, its tables are dropped from the schema.
 
     Args:
         lake: The lake.
         catalog: The catalog.
         schema: The schema or database. It is created if it does not exist.
-        branch: The branch. Only main has folders that other engines read.
+        branch: The branch. Main is registered where it is. For another one the sync writes a log for each table, below
+            `_lake/branches`, that engines read.
         names: Names of tables in the catalog, by path, in place of those that follow from the paths.
         location: The lake's URL as the readers of the catalog open it, such as `s3a://bucket/lake`.
         moved: Whether tables of this lake at other locations, or of commits that it does not have, are its own.
@@ -133,25 +92,31 @@ def sync_branch(
         What was done. Tables that cannot be registered are in `refused`; the others are registered nevertheless.
 
     Raises:
-        BranchNotReadable: The branch has no folders that other engines read.
-        RefNotFound: There is no such branch.
+        RefNotFound: There is no such branch, and no table of it in the schema.
         CatalogUnavailable: The catalog gives no final answer. What was done stays.
         CatalogRefused: The catalog refuses to list what it has, or to create the schema.
         InvalidTableName: The schema cannot have this name.
-        InvalidUrl: The `location` is no URL, or holds credentials.
-        CatalogChanged: Others changed the catalog at each try.
+        InvalidUrl: The `location` is no URL, lacks the scheme that other branches than main need, or has credentials.
+        CatalogChanged: Others changed the catalog, or the log of a table of the branch, at each try.
         Diverged: What is published cannot be checked out. `lake adopt` brings in what another writer has committed.
     """
-    check_readable(lake, branch)
     check_schema_name(schema, catalog.longest_name, folds_case=catalog.folds_case)
     root = lake.url.rstrip("/") if location is None else _checked_location(location)
-    sync = _Sync(lake, catalog, schema, branch, dict(names or {}), root, moved)
+    published = None
+    if branch != lake.repository.format.branch:
+        if root.startswith("/"):
+            raise InvalidUrl(f"the location {root!r} has no scheme, which files of other branches than main need")
+        published = BranchTables(lake.repository, branch, root)
+        root = published.url
+    sync = _Sync(lake, catalog, schema, branch, dict(names or {}), root, moved, published)
     if dry_run:
         return sync.look()
     for _ in range(_ROUNDS):
         synced = sync.run()
-        if not synced.tables or lake.list_branches().get(branch) == synced.commit:
+        if not (synced.tables or sync.wrote) or lake.list_branches().get(branch, "") == synced.commit:
             break
+    if published is not None and not synced.commit and not synced.refused:
+        published.leave(catalog.kind, schema)
     return replace(synced, tables=tuple(sync.synced))
 
 
@@ -167,37 +132,34 @@ def sync_branches(
 ) -> list[Synced]:
     """Sync every branch to a schema of its own: main to `schema`, and `dev` to `<schema>_dev`.
 
-    A branch whose tables have no folders that other engines read is refused by its name in the result.
+    The tables of branches that were deleted are dropped, from the schemas that such a sync made. A branch whose name no
+    schema can have is refused by its name in the result.
 
     Arguments and errors are those of `sync_branch`.
     """
     main = lake.repository.format.branch
+    branches = lake.list_branches()
+    root = lake.url.rstrip("/") if location is None else _checked_location(location)
+    gone = [name for name in published_branches(lake.repository.root) if name not in branches]
     results = []
-    for branch, commit in sorted(lake.list_branches().items(), key=lambda each: each[0] != main):
-        if branch == main:
-            results.append(
-                sync_branch(
-                    lake, catalog, schema, branch=main, names=names, location=location, moved=moved, dry_run=dry_run
-                )
-            )
-            continue
-        name = schema_name(schema, branch, catalog.longest_name)
+    for branch in sorted([*branches, *gone], key=lambda each: (each != main, each)):
         try:
-            check_readable(lake, branch)
-        except BranchNotReadable as error:
-            results.append(Synced(branch, name, commit, refused=[Refusal(branch, str(error))]))
-    return results
-
-
-def check_readable(lake: Lake, branch: str) -> None:
-    """Check that the tables of a branch have folders that other engines read. Raises BranchNotReadable, RefNotFound."""
-    lake.repository.refs().branch(branch)
-    main = lake.repository.format.branch
-    if branch != main:
-        raise BranchNotReadable(
-            f"the tables of the branch {branch!r} have no folders that other engines read, only those of {main!r} do: "
-            f"merge it into {main!r}, read it by lake:// URLs, or clone its tables into folders of their own"
+            name = schema if branch == main else schema_name(schema, branch, catalog.longest_name)
+        except InvalidTableName as error:
+            results.append(Synced(branch, schema, branches.get(branch, ""), refused=[Refusal(branch, str(error))]))
+            continue
+        if branch in gone:
+            published = BranchTables(lake.repository, branch, root)
+            if not published.has_joined(catalog.kind, name):
+                if not dry_run:
+                    published.leave(catalog.kind, name)  # a removal that was interrupted
+                continue
+        results.append(
+            sync_branch(
+                lake, catalog, name, branch=branch, names=names, location=location, moved=moved, dry_run=dry_run
+            )
         )
+    return results
 
 
 def _checked_location(location: str) -> str:
@@ -221,11 +183,15 @@ class _Sync:
         names: Mapping[str, str],
         root: str,
         moved: bool,
+        published: BranchTables | None,
     ) -> None:
         self._lake, self._catalog, self._schema, self._branch = lake, catalog, schema, branch
+        self._published = published
         self._source = Source(lake.id, branch, names, catalog.longest_name, root, moved)
         self.synced: list[SyncedTable] = []
         """The changes that were made."""
+        self.wrote = False
+        """Whether logs of the branch were behind the state that was synced last, or are ahead of it."""
 
     def look(self) -> Synced:
         """Return what a sync would do now."""
@@ -233,11 +199,11 @@ class _Sync:
 
     def run(self) -> Synced:
         """Sync the head of the branch. Read everything again for as long as others change the same tables."""
-        if self._lake.status().pending_checkout:
+        if self._published is None and self._lake.status().pending_checkout:
             self._lake.maintenance.checkout()
-        changed = ""
+        changed, self.wrote = "", False
         for tries in range(1, _TRIES + 1):
-            synced, steps, has_schema = self._prepare()
+            synced, steps, has_schema = self._prepare(publish=True)
             try:
                 if steps and not has_schema:
                     self._catalog.create_schema(self._schema)
@@ -269,27 +235,68 @@ class _Sync:
         self.synced.append(step.row)
         return None
 
-    def _prepare(self) -> tuple[Synced, list[_Step], bool]:
-        """Return what a sync does now, and whether the schema exists."""
+    def _prepare(self, *, publish: bool = False) -> tuple[Synced, list[_Step], bool]:
+        """Return what a sync does now, and whether the schema exists. `publish`: the logs of another branch, too."""
         registered = self._catalog.tables(self._schema)
         refs = self._lake.repository.refs()  # after the catalog: the commits that it records are published
+        if self._is_gone(refs, registered or {}):
+            plan = plan_sync([], registered or {}, self._source, lambda _: Position.REACHED)
+            return self._of_drops(plan), _drops(plan), registered is not None
         head = refs.commit(refs.branch(self._branch))
         state = self._lake.repository.commit_state(head, self._branch)
         tables, left_out = self._tables(state)
-        plan = plan_sync(tables, registered or {}, self._source, _Positions(refs, head).position)
+        positions = Positions(refs, head, may_differ=self._published is not None)
+        plan = plan_sync(tables, registered or {}, self._source, positions.position)
         steps, refused = self._steps(plan, state, head.id)
+        unchanged = plan.unchanged + len(plan.changes) - len(steps) - len(refused)
+        if publish and self._published is not None:
+            failed = self._publish(self._published, refs, state, tables, plan)
+            written = {step.row.path for step in steps} | {each.name for each in refused}
+            unchanged -= len(failed.keys() - written)
+            steps = [step for step in steps if step.definition is None or step.row.path not in failed]
+            refused = [*(each for each in refused if each.name not in failed), *failed.values()]
         synced = Synced(
             self._branch,
             self._schema,
             head.id,
             tables=tuple(step.row for step in steps),
-            unchanged=plan.unchanged + len(plan.changes) - len(steps) - len(refused),
+            unchanged=unchanged,
             refused=[*plan.refused, *refused],
             later=plan.later,
             left_out=left_out,
             unused_names=sorted(self._source.names.keys() - {table.path for table in tables}),
         )
         return synced, steps, registered is not None
+
+    def _is_gone(self, refs: RefsState, registered: Mapping[str, RegisteredTable]) -> bool:
+        """Return whether the branch was deleted, and the schema may have shown it."""
+        if self._published is None or self._branch in refs.branches():
+            return False
+        origins = (table.origin for table in registered.values() if table.origin is not None)
+        is_shown = any((origin.lake, origin.branch) == (self._lake.id, self._branch) for origin in origins)
+        return is_shown or self._published.has_joined(self._catalog.kind, self._schema)
+
+    def _of_drops(self, plan: Plan) -> Synced:
+        """Return what a sync of a branch that was deleted does."""
+        rows = tuple(step.row for step in _drops(plan))
+        return Synced(self._branch, self._schema, "", tables=rows, refused=plan.refused)
+
+    def _publish(
+        self, published: BranchTables, refs: RefsState, state: StateStore, tables: Sequence[LakeTable], plan: Plan
+    ) -> dict[str, Refusal]:
+        """Write the logs of the branch's tables, and of those to drop. Return a refusal for each that has none."""
+        published.join(self._catalog.kind, self._schema)
+        paths = sorted({table.path for table in tables} | {step.row.path for step in _drops(plan)})
+
+        def publish(path: str) -> bool | Refusal:
+            try:
+                return published.publish(path, refs, state, moved=self._source.moved)
+            except DeltaError as error:
+                return Refusal(path, f"{path} cannot be shown: {error}")
+
+        results = dict(zip(paths, state.root.gather(*(partial(publish, path) for path in paths)), strict=True))
+        self.wrote |= any(result is True for result in results.values())
+        return {path: result for path, result in results.items() if isinstance(result, Refusal)}
 
     def _tables(self, state: StateStore) -> tuple[list[LakeTable], dict[str, str]]:
         """Return the tables of a commit, and the formats of its other datasets."""
@@ -325,11 +332,7 @@ class _Sync:
                 steps.append(_Step(change, SyncedTable("create", change.name, path), definition))
             elif changed := _changed(change.current, definition, in_place=self._catalog.updates_in_place):
                 steps.append(_Step(change, SyncedTable("update", change.name, path, changed), definition))
-        for drop in plan.changes:
-            if isinstance(drop, DropTable):
-                path = "" if drop.current.origin is None else drop.current.origin.path
-                steps.append(_Step(drop, SyncedTable("drop", drop.name, path)))
-        return steps, refused
+        return [*steps, *_drops(plan)], refused
 
     def _definition(self, change: CreateTable | UpdateTable, state: StateStore, head: str) -> TableDefinition | Refusal:
         """Read the definition of a table. Return a refusal for a table that this package cannot read."""
@@ -351,6 +354,13 @@ class _Sync:
         return TableDefinition(change.name, table.location, schema, metadata.partition_columns, description, origin)
 
 
+def _drops(plan: Plan) -> list[_Step]:
+    """Return the steps that drop tables."""
+    drops = [change for change in plan.changes if isinstance(change, DropTable)]
+    paths = ["" if drop.current.origin is None else drop.current.origin.path for drop in drops]
+    return [_Step(drop, SyncedTable("drop", drop.name, path)) for drop, path in zip(drops, paths, strict=True)]
+
+
 def _changed(current: RegisteredTable, definition: TableDefinition, *, in_place: bool) -> tuple[str, ...]:
     """Return what an update changes. Empty if the catalog need not be written."""
     before, after = current.origin, definition.origin
@@ -365,38 +375,3 @@ def _changed(current: RegisteredTable, definition: TableDefinition, *, in_place:
     if not changed and in_place:
         changed.append("version")
     return tuple(changed)
-
-
-class _Positions:
-    """Where commits are, seen from a head."""
-
-    def __init__(self, refs: RefsState, head: Commit) -> None:
-        self._links, self._head = CommitLinks(refs), head
-        self._known: dict[str, Position] = {}
-
-    def position(self, commit: str) -> Position:
-        """Return where a commit is."""
-        if commit not in self._known:
-            if self._is_reached(self._head.id, commit):
-                self._known[commit] = Position.REACHED
-            else:
-                is_later = self._is_reached(commit, self._head.id)
-                self._known[commit] = Position.LATER if is_later else Position.UNKNOWN
-        return self._known[commit]
-
-    def _is_reached(self, start: str, commit: str) -> bool:
-        """Return whether a commit is another one, or one of its ancestors."""
-        target = self._links.get(commit)
-        if target is None:
-            return False
-        waiting, seen = [start], {start}
-        while waiting:
-            if (id := waiting.pop()) == commit:
-                return True
-            link = self._links.get(id)
-            if link is None or link.generation <= target.generation:
-                continue
-            parents = [parent for parent in link.parents if parent not in seen]
-            seen.update(parents)
-            waiting.extend(parents)
-        return False

@@ -1,4 +1,4 @@
-"""`lake catalog`: register the tables of main where engines look for tables."""
+"""`lake catalog`: register the tables of a lake where engines look for tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def catalog() -> None:
-    """Register the tables of main with a catalog.
+    """Register the tables of a branch with a catalog.
 
     AWS Glue, Hive metastores and Unity Catalog are among them.
     """
@@ -65,8 +65,9 @@ def sync(
 ) -> None:
     """Make a schema of a catalog show the tables of a branch: create, update and drop what differs.
 
-    Tables that others registered are never changed, and no file is deleted. Run it again after an interruption. The
-    exit code is 1 if a table was refused; the others are registered nevertheless.
+    Tables that others registered are never changed, and no data file is deleted. For the tables of other branches than
+    main, logs that engines read are written to _lake/branches. Run it again after an interruption. The exit code is 1
+    if a table was refused; the others are registered nevertheless.
     """
     if all_branches and branch != "main":
         raise click.UsageError("--branch names one branch, and --all-branches all: choose one")
@@ -101,5 +102,8 @@ def _lines(synced: Synced, *, dry_run: bool) -> Iterator[str]:
         yield f"no table is at {path}: its --name is not used"
     for path, format in synced.left_out.items():
         yield f"left out {path}: catalogs have tables, and this is of the format {format}"
+    if not synced.commit:
+        yield f"{synced.schema} {'would show' if dry_run else 'shows'} no table of {synced.branch}, which was deleted"
+        return
     unchanged = f"{count_of(synced.unchanged, 'table')} unchanged"
     yield f"{synced.schema} {'would show' if dry_run else 'shows'} {synced.branch} at {synced.commit[:12]}, {unchanged}"

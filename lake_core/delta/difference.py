@@ -109,17 +109,22 @@ def difference(before: Snapshot, after: Snapshot) -> SnapshotDifference:
         new = live_files(None, tail, _ADD, vectors=False)
         old = before.files_named(_ADD, named_keys(tail))
     old_keys, new_keys = file_key(old), file_key(new)
-    then = {domain.domain: domain for domain in before.domains}
-    now = {domain.domain: domain for domain in after.domains}
-    gone = [replace(domain, removed=True) for name, domain in then.items() if name not in now]
     return SnapshotDifference(
         with_fields(new.filter(pc.invert(pc.is_in(new_keys, value_set=old_keys))), ADD_FIELDS),
         with_fields(old.filter(pc.invert(pc.is_in(old_keys, value_set=new_keys))), ADD_FIELDS),
         changed_markers(before, after),
         None if before.metadata == after.metadata else after.metadata,
         None if before.protocol == after.protocol else after.protocol,
-        [*(domain for name, domain in now.items() if then.get(name) != domain), *gone],
+        changed_domains(before, after),
     )
+
+
+def changed_domains(before: Snapshot, after: Snapshot) -> Sequence[DomainMetadata]:
+    """Return the domain metadata that differs, as it is in `after`, and what is gone as removed."""
+    then = {domain.domain: domain for domain in before.domains}
+    now = {domain.domain: domain for domain in after.domains}
+    gone = [replace(domain, removed=True) for name, domain in then.items() if name not in now]
+    return [*(domain for name, domain in now.items() if then.get(name) != domain), *gone]
 
 
 def named_alike(ours: SnapshotDifference, theirs: SnapshotDifference) -> tuple[SnapshotDifference, SnapshotDifference]:

@@ -120,7 +120,7 @@ class DeltaTable(AlterableTable, MaintainedTable):
     @classmethod
     def _created(cls, store: ObjectStore, clock: Clock, allowed_roots: tuple[ObjectStore, ...] = ()) -> Self:
         table = cls.at(load_snapshot(store, 0, allowed_roots=allowed_roots), clock)
-        table._follow_up(Committed(table.snapshot, 0), adds_are_new=True)
+        table.follow_up(Committed(table.snapshot, 0), adds_are_new=True)
         return table
 
     def append(

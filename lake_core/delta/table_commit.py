@@ -112,10 +112,10 @@ class CommittingTable(TableView):
         if self._on_commit is not None:
             self._on_commit(committed.snapshot)
         if not committed.already_recorded:
-            self._follow_up(committed, adds_are_new=operation.restored is None or operation.data_change)
+            self.follow_up(committed, adds_are_new=operation.restored is None or operation.data_change)
         return committed
 
-    def _follow_up(self, committed: Committed, *, adds_are_new: bool) -> None:
+    def follow_up(self, committed: Committed, *, adds_are_new: bool) -> None:
         """Write the files that are derived from a commit: its checksum, and the checkpoint that may be due."""
         if self.store.versioned:
             return  # the lake writes derived files once main has the version

@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lake_core import Lake
-from lake_core.catalog import Catalog, Origin, RegisteredTable, sync_branch, sync_branches
+from lake_core.catalog import Catalog, Origin, RegisteredTable, sync_branch
 from lake_core.catalog.definition import COMMIT, FINGERPRINT, LAKE, PATH, VERSION
 from lake_core.catalog.errors import (
-    BranchNotReadable,
     CatalogChanged,
     CatalogRefused,
     CatalogUnavailable,
@@ -214,18 +213,6 @@ def test_a_column_without_a_form_refuses_its_table_alone(lake: Lake, catalog: Me
     synced = sync_branch(lake, catalog, "db")
     assert [(each.name, "place" in each.reason) for each in synced.refused] == [("tables/orders", True)]
     assert shown(catalog)["orders"] == ["id"]
-
-
-def test_only_main_has_folders_to_register(lake: Lake, catalog: MemoryCatalog) -> None:
-    lake.create_branch("dev")
-    with pytest.raises(BranchNotReadable, match="merge it into 'main'"):
-        sync_branch(lake, catalog, "db", branch="dev")
-    results = sync_branches(lake, catalog, "db")
-    assert [(each.branch, each.schema, len(each.refused)) for each in results] == [
-        ("main", "db", 0),
-        ("dev", "db_dev", 1),
-    ]
-    assert list(catalog.schemas) == ["db"]
 
 
 def test_what_a_dead_publisher_left_is_checked_out_first(lake: Lake, catalog: MemoryCatalog, tmp_path: Path) -> None:

@@ -49,13 +49,17 @@ def test_a_refused_table_is_said_with_what_to_do(root: str, glue: list[str], glu
     assert "create" in run(root, *glue, "--name", "t/orders=orders_of_the_lake")
 
 
-def test_another_branch_is_refused(root: str, lake: Lake, glue: list[str]) -> None:
+def test_all_branches_are_registered_and_deleted_ones_forgotten(root: str, lake: Lake, glue: list[str]) -> None:
     lake.create_branch("dev")
-    assert "merge it into 'main'" in run(root, *glue, "--branch", "dev", code=1)
-    every = run(root, *glue, "--all-branches", code=1)
-    assert "create" in every
-    assert "refused dev: " in every
+    database, commit = glue[5], lake.list_branches()["dev"][:12]
+    every = run(root, *glue, "--all-branches")
+    assert f"create {database}_dev.t_orders: t/orders\n{database}_dev shows dev at {commit}" in every
+    assert f"{database}_dev shows dev at {commit}, 1 table unchanged\n" in run(root, *glue, "--all-branches")
     assert "choose one" in run(root, *glue, "--all-branches", "--branch", "dev", code=2)
+    lake.delete_branch("dev")
+    dropped = f"drop {database}_dev.t_orders: t/orders\n{database}_dev shows no table of dev, which was deleted\n"
+    assert run(root, *glue, "--all-branches").endswith(dropped)
+    assert "the branch 'dev' does not exist" in run(root, *glue, "--branch", "dev", code=1)
 
 
 def test_a_catalog_that_is_not_there_is_said(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
