@@ -142,7 +142,9 @@ class BranchTables:
                     return False
             now = now_ms(self.repository.clock)
             if etag is not None:
-                operation = follow(current, state.delta(path).snapshot, [f"{self.location}/{path}"], now)
+                # DuckDB reads local files outside of the table's folder only if they are named without a scheme.
+                files = f"{self.location.removeprefix('file://')}/{path}"
+                operation = follow(current, state.delta(path).snapshot, [files], now)
             else:
                 assert current is not None
                 operation = empty(current)

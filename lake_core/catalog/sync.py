@@ -84,7 +84,8 @@ def sync_branch(
         branch: The branch. Main is registered where it is. For another one the sync writes a log for each table, below
             `_lake/branches`, that engines read.
         names: Names of tables in the catalog, by path, in place of those that follow from the paths.
-        location: The lake's URL as the readers of the catalog open it, such as `s3a://bucket/lake`.
+        location: The lake's URL as the readers of the catalog open it, such as `s3a://bucket/lake`. The logs of other
+            branches name the data files below it as well.
         moved: Whether tables of this lake at other locations, or of commits that it does not have, are its own.
         dry_run: Whether to return what would be done, and do nothing.
 
@@ -96,7 +97,7 @@ def sync_branch(
         CatalogUnavailable: The catalog gives no final answer. What was done stays.
         CatalogRefused: The catalog refuses to list what it has, or to create the schema.
         InvalidTableName: The schema cannot have this name.
-        InvalidUrl: The `location` is no URL, lacks the scheme that other branches than main need, or has credentials.
+        InvalidUrl: The `location` is no URL, or holds credentials.
         CatalogChanged: Others changed the catalog, or the log of a table of the branch, at each try.
         Diverged: What is published cannot be checked out. `lake adopt` brings in what another writer has committed.
     """
@@ -104,8 +105,6 @@ def sync_branch(
     root = lake.url.rstrip("/") if location is None else _checked_location(location)
     published = None
     if branch != lake.repository.format.branch:
-        if root.startswith("/"):
-            raise InvalidUrl(f"the location {root!r} has no scheme, which files of other branches than main need")
         published = BranchTables(lake.repository, branch, root)
         root = published.url
     sync = _Sync(lake, catalog, schema, branch, dict(names or {}), root, moved, published)

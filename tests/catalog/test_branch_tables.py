@@ -21,7 +21,7 @@ from lake_core.catalog.branch_tables import BranchTables
 from lake_core.catalog.errors import CatalogChanged, CatalogUnavailable
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import ManagedTable, UnsupportedReaderFeature
-from lake_core.errors import InvalidUrl, LakeError
+from lake_core.errors import LakeError
 from lake_core.lake.errors import RefNotFound
 from lake_core.lake.state.state_store import StateStore
 from lake_core.store import FolderStore, MemoryStore
@@ -318,9 +318,19 @@ def test_the_location_is_that_of_the_files_too(lake: Lake, catalog: MemoryCatalo
     assert all(path.startswith("s3a://bucket/my%20lake/tables/orders/") for path in paths)
 
 
-def test_a_location_without_a_scheme_is_refused(lake: Lake, catalog: MemoryCatalog) -> None:
-    with pytest.raises(InvalidUrl, match="no scheme"):
-        sync_branch(lake, catalog, "db", branch="dev", location="/mnt/lake")
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_local_files_are_named_as_duckdb_reads_them(
+    lake: Lake, catalog: MemoryCatalog, tmp_path: Path, scheme: str
+) -> None:
+    """Data files by their paths, and files of deletion vectors by URLs."""
+    change(lake, lambda table: table.append(rows(*range(10, 5000))))
+    change(lake, lambda table: table.delete("id % 7 = 3"))
+    sync_branch(lake, catalog, "db_dev", branch="dev", location=f"{scheme}{tmp_path}/lake")
+    files = DeltaTable.open(location(catalog)).snapshot.files(["path", "deletionVector"]).to_pylist()
+    assert all(file["path"].startswith(f"{tmp_path}/lake/tables/orders/") for file in files)
+    vectors = [file["deletionVector"]["pathOrInlineDv"] for file in files if file["deletionVector"]]
+    assert any(vector.startswith(f"file:{tmp_path}/lake/tables/orders/") for vector in vectors)
+    assert held(read(location(catalog))) == held(lake.delta(PATH, ref="dev").to_arrow())
 
 
 def test_a_lake_that_has_moved_is_shown_at_its_new_place(lake: Lake, catalog: MemoryCatalog, tmp_path: Path) -> None:

@@ -20,13 +20,13 @@ import pyarrow as pa
 import pytest
 
 from lake_core import Lake
-from lake_core.catalog import Catalog, sync_branch
+from lake_core.catalog import Catalog, sync_branch, sync_branches
 from lake_core.catalog.hive import HiveCatalog
 from lake_core.catalog.unity import UnityCatalog
 from lake_core.testing.catalog_suite import CatalogSuite
 from tests.catalog.foreign_tables import create_in_unity
 from tests.catalog.hive_metastore import HiveMetastore
-from tests.interop.test_delta_spark import PYTHON, DeltaSpark
+from tests.interop.test_delta_spark import PYTHON, DeltaSpark, DeltaSparkError
 from tests.skip_rule import NO_UNITY
 
 CLASSPATH = os.environ.get("UNITY_CATALOG_CLASSPATH", "")
@@ -160,6 +160,52 @@ def test_a_table_that_spark_created_stays(
     synced = sync_branch(lake, HiveCatalog(metastore.uri), "theirs")
     assert [each.name for each in synced.refused] == ["tables/Wide"]
     assert next(row["col_name"] for row in spark.sql("DESCRIBE theirs.wide")) == "x"
+
+
+@needs_delta_spark
+@pytest.mark.parametrize("location", [None, "file"])
+def test_spark_reads_every_branch_and_writes_to_none(
+    lake: Lake, metastore: HiveMetastore, spark: DeltaSpark, tmp_path: Path, location: str | None
+) -> None:
+    """Deletion vectors, mapped columns and partitions whose folders need to be encoded are read, after changes too."""
+    properties = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
+    properties |= {"delta.columnMapping.mode": "name", "delta.enableRowTracking": "true"}
+    rows = pa.table({"id": range(3000), "day": ["a b"] * 1500 + ["ü%"] * 1500})
+    with lake.session() as s:
+        s.create_delta("tables/all", rows.schema, partition_by=["day"], properties=properties).append(rows)
+    lake.create_branch("Dev.1")
+    url, schema = (f"file://{tmp_path}/lake", "by_file") if location else (None, "branch")
+    catalog = HiveCatalog(metastore.uri)
+    sync_branches(lake, catalog, schema, location=url)
+
+    def read() -> list[dict[str, object]]:
+        return spark.sql(f"SELECT * FROM {schema}_dev_1.all ORDER BY 1")
+
+    def held() -> list[dict[str, object]]:
+        return lake.delta("tables/all", ref="Dev.1").to_arrow().sort_by("id").to_pylist()
+
+    assert read() == held()
+    with lake.session("Dev.1") as s:
+        s.delta("tables/all").delete("id % 7 = 2")
+    sync_branches(lake, catalog, schema, location=url)
+    assert read() == held()
+    with lake.session("Dev.1") as s:
+        s.delta("tables/all").delete("id % 7 = 3")
+        s.delta("tables/all").append(pa.table({"id": [5000], "day": ["c"], "new": ["x"]}), schema_mode="merge")
+    sync_branches(lake, catalog, schema, location=url)
+    spark.sql(f"REFRESH TABLE {schema}_dev_1.all")
+    assert read() == held()
+    with pytest.raises(DeltaSparkError, match="lakeManaged"):
+        spark.sql(f"INSERT INTO {schema}_dev_1.all VALUES (1, 'c', 'x')")
+    with lake.session("Dev.1") as s:
+        s.drop("tables/all")
+        s.create_delta("tables/all", pa.schema([("n", pa.int32())])).append(pa.table({"n": pa.array([7], pa.int32())}))
+    sync_branches(lake, catalog, schema, location=url)
+    spark.sql(f"REFRESH TABLE {schema}_dev_1.all")
+    assert read() == [{"n": 7}]
+    lake.delete_branch("Dev.1")
+    sync_branches(lake, catalog, schema, location=url)
+    assert spark.sql(f"SHOW TABLES IN {schema}_dev_1") == []
 
 
 class _Unity:

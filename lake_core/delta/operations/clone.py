@@ -181,10 +181,11 @@ def _url(number: int, key: str, locations: Sequence[str]) -> str:
 def _by_url(
     vector: Mapping[str, Any] | None, roots: Sequence[ObjectStore], locations: Sequence[str]
 ) -> Mapping[str, Any] | None:
-    """Return the descriptor of a deletion vector that names its file by its location."""
+    """Return the descriptor of a deletion vector that names its file by its location. That must have a scheme."""
     if vector is None or vector["storageType"] == "i":
         return vector
-    return {**vector, "storageType": "p", "pathOrInlineDv": _url(*locate_vector(vector, roots), locations)}
+    url = _url(*locate_vector(vector, roots), locations)
+    return {**vector, "storageType": "p", "pathOrInlineDv": f"file:{url}" if url.startswith("/") else url}
 
 
 def _copy(keys: Sequence[str], source: ObjectStore, target: ObjectStore) -> None:
