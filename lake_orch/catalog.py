@@ -1,14 +1,16 @@
-"""An asset and a sensor that keep a catalog of tables up to date with main."""
+"""An asset and a sensor that keep a catalog of tables up to date with main, or with all branches."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets and sensors as objects.
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
-from lake_core.catalog import Catalog, Synced, open_catalog, sync_branch
+from lake_core.catalog import Catalog, Synced, open_catalog, sync_branch, sync_branches
 from lake_core.catalog.errors import FINAL
 from lake_orch.errors import NotALake
 from lake_orch.resources import LakeResource
@@ -26,6 +28,7 @@ def lake_catalog(
     options: Mapping[str, str] | None = None,
     names: Mapping[str, str] | None = None,
     location: str | None = None,
+    all_branches: bool = False,
     key: str | Sequence[str] | dg.AssetKey | None = None,
     schedule: str | None = None,
     minimum_interval_seconds: int = 30,
@@ -33,7 +36,7 @@ def lake_catalog(
     retry_policy: dg.RetryPolicy | None = RETRIES,
     **asset_options: Any,
 ) -> dg.Definitions:
-    """Make an asset that registers the tables of main with a catalog, and a sensor that runs it after each publish.
+    """Make an asset that registers the tables of a lake with a catalog, and a sensor that runs it after each publish.
 
     A publish never waits for a catalog, and never fails with it: the sync is a run of its own. It is tried again while
     the catalog cannot be reached. It fails for good if the catalog refuses it, or if a table is refused, after the
@@ -46,6 +49,7 @@ def lake_catalog(
         options: The settings of the catalog, if it is named. Secrets come from the environment of the run.
         names: Names of tables in the catalog, by path, in place of those that follow from the paths.
         location: The lake's URL as the readers of the catalog open it, such as `s3a://bucket/lake`.
+        all_branches: Whether each other branch is registered, too, in a schema of its own, `<schema>_<branch>`.
         key: The key of the asset. The default is `catalog/<catalog>/<schema>`.
         schedule: A cron schedule for syncs besides those of the sensor, for catalogs that were down for longer than
             the retries last.
@@ -71,15 +75,19 @@ def lake_catalog(
         metadata = {}
         try:
             target = open_catalog(catalog, options) if isinstance(catalog, str) else catalog
-            synced = sync_branch(opened, target, schema, branch=main, names=names, location=location)
-            for table in synced.tables:
-                context.log.info(
-                    f"{table.action} {schema}.{table.name}: {table.path} {', '.join(table.changed)}".rstrip()
-                )
-            for path in synced.unused_names:
+            if all_branches:
+                results = sync_branches(opened, target, schema, names=names, location=location)
+            else:
+                results = [sync_branch(opened, target, schema, branch=main, names=names, location=location)]
+            for synced in results:
+                for table in synced.tables:
+                    changed = ", ".join(table.changed)
+                    context.log.info(f"{table.action} {synced.schema}.{table.name}: {table.path} {changed}".rstrip())
+            for path in results[0].unused_names:
                 context.log.warning(f"no table is at {path}: its name is not used")
-            metadata = _metadata(synced)
-            synced.check()
+            metadata = _metadata(results)
+            for synced in results:
+                synced.check()
         except FINAL as error:
             raise dg.Failure(str(error), metadata=metadata, allow_retries=False) from error
         return dg.MaterializeResult(metadata=metadata)
@@ -98,15 +106,19 @@ def lake_catalog(
     return dg.Definitions(
         assets=[definition],
         jobs=[job],
-        sensors=[_sensor(asset_key, job, minimum_interval_seconds, default_status)],
+        sensors=[_sensor(asset_key, job, all_branches, minimum_interval_seconds, default_status)],
         schedules=schedules,
     )
 
 
 def _sensor(
-    key: dg.AssetKey, job: Any, minimum_interval_seconds: int, default_status: dg.DefaultSensorStatus
+    key: dg.AssetKey,
+    job: Any,
+    all_branches: bool,
+    minimum_interval_seconds: int,
+    default_status: dg.DefaultSensorStatus,
 ) -> dg.SensorDefinition:
-    """Return a sensor that requests a sync for each new head of main."""
+    """Return a sensor that requests a sync for each new head of main, or of any branch."""
 
     def evaluate(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult:
         if not lake.is_lake():
@@ -115,30 +127,35 @@ def _sensor(
         main = opened.repository.format.branch
         if lake.branch != main:
             return dg.SensorResult(skip_reason=f"only {main} is registered, and the resource is on {lake.branch}")
-        head = opened.list_branches()[main]
+        refs = opened.repository.refs()
+        head = run_key = refs.branch(main)
+        if all_branches:
+            head = hashlib.sha256(json.dumps(refs.branches(), sort_keys=True).encode()).hexdigest()
+            run_key = f"{refs.number}-{head}"  # as a branch that is deleted again leaves the heads of before
         if context.cursor == head:
-            return dg.SensorResult(skip_reason=f"{main} is at {head[:12]}, as before")
-        return dg.SensorResult(run_requests=[dg.RunRequest(run_key=head)], cursor=head)
+            return dg.SensorResult(skip_reason=f"{'all branches are' if all_branches else f'{main} is'} as before")
+        return dg.SensorResult(run_requests=[dg.RunRequest(run_key=run_key)], cursor=head)
 
     sensor: Any = dg.sensor(
         name=f"{key.to_python_identifier()}_sensor",
         job=job,
         minimum_interval_seconds=minimum_interval_seconds,
         default_status=default_status,
-        description="Registers the tables of main with a catalog after each publish.",
+        description="Registers tables with a catalog after each publish.",
     )
     definition: dg.SensorDefinition = sensor(evaluate)
     return definition
 
 
-def _metadata(synced: Synced) -> dict[str, Any]:
-    counts = Counter(table.action for table in synced.tables)
+def _metadata(results: Sequence[Synced]) -> dict[str, Any]:
+    """Return what a sync did. The first result is that of main."""
+    counts = Counter(table.action for synced in results for table in synced.tables)
     return {
-        COMMIT: synced.commit,
-        BRANCH: synced.branch,
+        COMMIT: results[0].commit,
+        BRANCH: results[0].branch,
         "lake/created": counts["create"],
         "lake/updated": counts["update"],
         "lake/dropped": counts["drop"],
-        "lake/unchanged": synced.unchanged,
-        "lake/refused": len(synced.refused),
+        "lake/unchanged": sum(synced.unchanged for synced in results),
+        "lake/refused": sum(len(synced.refused) for synced in results),
     }

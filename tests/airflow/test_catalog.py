@@ -36,7 +36,7 @@ def test_the_operator_registers_the_tables_and_returns_what_it_did(lake: Lake, u
     assert list(unity.schemas["lakes", "sales"]) == ["orders"]
     assert register.xcom("register") == {
         "commit": lake.list_branches()["main"],
-        "changes": [{"action": "create", "name": "orders", "path": "tables/orders"}],
+        "changes": [{"schema": "sales", "action": "create", "name": "orders", "path": "tables/orders"}],
         "unchanged": 0,
     }
 

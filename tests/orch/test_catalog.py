@@ -101,6 +101,17 @@ def test_a_run_on_another_branch_registers_nothing(lake: Lake, instance: dg.Dags
     assert catalog.schemas == {}
 
 
+def test_all_branches_are_registered_on_request(lake: Lake, instance: dg.DagsterInstance) -> None:
+    catalog = MemoryCatalog()
+    lake.create_branch("dev")
+    said = metadata(run(lake_catalog(catalog, "db", all_branches=True), lake, instance))
+    assert {schema: list(tables) for schema, tables in catalog.schemas.items()} == {
+        "db": ["orders"],
+        "db_dev": ["orders"],
+    }
+    assert (said["lake/created"], said["lake/branch"]) == (2, "main")
+
+
 def test_a_folder_of_plain_tables_is_refused(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     (asset,) = lake_catalog(MemoryCatalog(), "db", retry_policy=None).assets or ()
     with pytest.raises(NotALake, match="lake init"):
@@ -132,6 +143,25 @@ def test_the_sensor_requests_one_sync_for_each_head_of_main(
         s.create_delta("tables/items", SCHEMA)
     second = tick(definitions, resource, instance, first.cursor)
     assert [request.run_key for request in second.run_requests] == [lake.list_branches()["main"]]
+
+
+def test_the_sensor_of_all_branches_requests_a_sync_for_each_head_of_any(
+    lake: Lake, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    definitions = lake_catalog(MemoryCatalog(), "db", all_branches=True)
+    resource = LakeResource(root=str(tmp_path / "lake"))
+    first = tick(definitions, resource, instance, None)
+    assert not tick(definitions, resource, instance, first.cursor).run_requests
+    lake.create_branch("dev")
+    second = tick(definitions, resource, instance, first.cursor)
+    with lake.session("dev") as s:
+        s.create_delta("tables/more", SCHEMA)
+    third = tick(definitions, resource, instance, second.cursor)
+    lake.delete_branch("dev")
+    last = tick(definitions, resource, instance, third.cursor)
+    assert last.cursor == first.cursor
+    keys = [request.run_key for each in (first, second, third, last) for request in each.run_requests]
+    assert len(set(keys)) == 4
 
 
 def test_the_sensor_of_a_branch_deployment_requests_nothing(
