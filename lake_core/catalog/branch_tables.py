@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +36,7 @@ from lake_core.delta.errors import (
     MissingProtocol,
     TableNotFound,
 )
-from lake_core.delta.log_segment import commit_key
+from lake_core.delta.log_segment import LAST_CHECKPOINT, commit_key
 from lake_core.delta.operations.clone import empty, follow
 from lake_core.delta.snapshot import load_snapshot
 from lake_core.delta.table import DeltaTable
@@ -164,11 +165,13 @@ class BranchTables:
         raise CatalogChanged(f"other syncs wrote {store.url()} at each of {_TRIES} tries: run the sync again")
 
     def _current(self, store: ObjectStore) -> Snapshot | None:
-        """Return the clone as it is. A log with gaps, of which a part was removed, is removed whole."""
-        try:
-            return load_snapshot(store)
-        except TableNotFound:
-            return None
-        except _DAMAGED:
-            store.delete([meta.key for meta in store.list("_delta_log/")])
-            return None
+        """Return the clone as it is. What is left of a log of which a part was removed is removed, too."""
+        left = [LAST_CHECKPOINT]
+        with suppress(TableNotFound, *_DAMAGED):
+            try:
+                return load_snapshot(store)
+            except _DAMAGED:
+                left = [meta.key for meta in store.list("_delta_log/")]
+            return load_snapshot(store)  # another sync may have begun a new log before the listing
+        store.delete(left)
+        return None

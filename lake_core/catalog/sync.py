@@ -87,7 +87,7 @@ def sync_branch(
         location: The lake's URL as the readers of the catalog open it, such as `s3a://bucket/lake`. The logs of other
             branches name the data files below it as well.
         moved: Whether tables of this lake at other locations, or of commits that it does not have, are its own.
-        dry_run: Whether to return what would be done, and do nothing.
+        dry_run: Whether to return what would be done, and do nothing. Whether tables can be cloned is not tried.
 
     Returns:
         What was done. Tables that cannot be registered are in `refused`; the others are registered nevertheless.

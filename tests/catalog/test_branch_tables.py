@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -55,7 +56,7 @@ def rows(*ids: int, day: str = "a b") -> pa.Table:
     return pa.table({"id": list(ids), "day": [day] * len(ids)}, SCHEMA)
 
 
-def lake_at(place: Path | MemoryStore, **options: Any) -> Lake:
+def lake_at(place: Path | MemoryStore | str, **options: Any) -> Lake:
     """A lake with a table on main, and a branch that has written to it."""
     lake = Lake.create(place, **options)
     with lake.session() as s:
@@ -97,11 +98,10 @@ def held(table: pa.Table) -> list[str]:
     return sorted(str(sorted(row.items())) for row in table.to_pylist())
 
 
-def read(url: str) -> pa.Table:
+def read(url: str, **options: Any) -> pa.Table:
     """What deltalake reads."""
-    return pa.table(
-        deltalake.QueryBuilder().register("t", deltalake.DeltaTable(url)).execute("SELECT * FROM t").read_all()
-    )
+    table = deltalake.DeltaTable(url, **options)
+    return pa.table(deltalake.QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
 
 
 def clone(lake: Lake, branch: str = "dev", path: str = PATH) -> DeltaTable:
@@ -230,6 +230,34 @@ def test_nobody_else_writes_to_the_tables(lake: Lake, catalog: MemoryCatalog) ->
         deltalake.write_deltalake(location(catalog), rows(12), mode="append")
     with pytest.raises(ManagedTable):
         clone(lake).vacuum()
+
+
+def test_what_another_program_commits_to_a_log_is_taken_out(lake: Lake, catalog: MemoryCatalog) -> None:
+    sync_branches(lake, catalog, "db")
+    removed = clone(lake).snapshot.files(["path"])["path"][0].as_py()
+    commit = json.dumps({"remove": {"path": removed, "dataChange": True, "deletionTimestamp": 1}}).encode()
+    clone(lake).store.put("_delta_log/00000000000000000001.json", commit, if_absent=True)
+    assert read(location(catalog)).num_rows < 5
+    sync_branches(lake, catalog, "db")
+    assert sorted(read(location(catalog))["id"].to_pylist()) == [1, 2, 3, 4, 5]
+
+
+def test_a_branch_in_a_bucket_is_read_by_its_urls(
+    s3_url: str, s3_options: dict[str, object], catalog: MemoryCatalog
+) -> None:
+    lake = lake_at(s3_url, storage_options=s3_options)
+    change(lake, lambda table: table.append(rows(*range(10, 5000))))
+    change(lake, lambda table: table.delete("id % 7 = 3"))
+    sync_branches(lake, catalog, "db")
+    theirs = {
+        "AWS_ACCESS_KEY_ID": str(s3_options["key"]),
+        "AWS_SECRET_ACCESS_KEY": str(s3_options["secret"]),
+        "AWS_ENDPOINT_URL": str(s3_options["endpoint_url"]),
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+    }
+    found = read(location(catalog), storage_options=theirs)
+    assert held(found) == held(lake.delta(PATH, ref="dev").to_arrow())
 
 
 def test_logs_get_checkpoints(lake: Lake, catalog: MemoryCatalog) -> None:
