@@ -18,7 +18,7 @@ Exit codes: 0 success, 1 refused or failed, 2 wrong usage, 3 conflict, 4 problem
 _COMMANDS = {
     "adopt": LazyCommand("lake_core.cli.maintenance", "adopt", "Add commits of another client to main."),
     "branch": LazyCommand("lake_core.cli.refs", "branch", "List, create and delete branches."),
-    "catalog": LazyCommand("lake_core.cli.catalog", "catalog", "Register the tables of main with a catalog."),
+    "catalog": LazyCommand("lake_core.cli.catalog", "catalog", "Register the tables of a branch with a catalog."),
     "cat": LazyCommand("lake_core.cli.files", "cat", "Print the content of a plain file of a ref."),
     "checkout": LazyCommand("lake_core.cli.maintenance", "checkout", "Complete the checkout of main."),
     "cherry-pick": LazyCommand(
