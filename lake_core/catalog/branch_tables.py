@@ -125,24 +125,24 @@ class BranchTables:
             CatalogChanged: Other syncs were faster at each try.
         """
         store = FolderStore(self.repository.root, f"{self.folder}/{path}")
-        etag = None
+        etag = ""
         if path in state.datasets():
             source = state.dataset(path, "delta")
-            etag = log_etag(source, source.format.version(source) or 0)
+            etag = log_etag(source, source.format.version(source) or 0) or ""
         application = f"lake {self.repository.format.id} branch {self.branch}"
         for tries in range(1, _TRIES + 1):
             current = self._current(store)
-            if current is None and etag is None:
+            if current is None and not etag:
                 return False
             if current is not None:
                 shown = current.transaction_version(application)
                 if shown is not None and shown > refs.number and not moved:
                     return True
                 info = read_commit_info(current.version, store.get(commit_key(current.version)))
-                if info.get("lakeBranch") == self.branch and info.get("lakeLog") == etag:
+                if info.get("lakeLog") == etag:
                     return False
             now = now_ms(self.repository.clock)
-            if etag is not None:
+            if etag:
                 # DuckDB reads local files outside of the table's folder only if they are named without a scheme.
                 files = f"{self.location.removeprefix('file://')}/{path}"
                 operation = follow(current, state.delta(path).snapshot, [files], now)

@@ -17,14 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lake_core import Lake
-from lake_core.catalog import sync_branch, sync_branches
+from lake_core.catalog import branch_tables, sync_branch, sync_branches
 from lake_core.catalog.branch_tables import BranchTables
 from lake_core.catalog.errors import CatalogChanged, CatalogUnavailable
 from lake_core.delta import DeltaTable
-from lake_core.delta.errors import ManagedTable, UnsupportedReaderFeature
+from lake_core.delta.errors import ManagedTable, PathOutsideTable
+from lake_core.delta.snapshot import Snapshot
 from lake_core.errors import LakeError
 from lake_core.lake.errors import RefNotFound
-from lake_core.lake.state.state_store import StateStore
 from lake_core.store import FolderStore, MemoryStore
 from lake_core.testing import FaultStore, ManualClock
 from lake_core.testing.fault_store import StoreDied
@@ -385,24 +385,94 @@ def test_a_lake_that_was_restored_goes_on_only_if_that_is_said(
     assert read(location(catalog)).num_rows == 5
 
 
-@pytest.mark.parametrize("method", ["delta"])
 def test_a_table_that_cannot_be_cloned_is_refused_by_its_name(
-    lake: Lake, catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch, method: str
+    lake: Lake, catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with lake.session("dev") as s:
         s.create_delta("tables/items", SCHEMA)
-    original = getattr(StateStore, method)
+    original = branch_tables.follow
 
-    def delta(state: StateStore, path: str, **options: Any) -> DeltaTable:
-        if path == PATH:
-            raise UnsupportedReaderFeature("the table uses the feature 'x'", feature="x")
-        found: DeltaTable = original(state, path, **options)
-        return found
+    def follow(current: Snapshot | None, source: Snapshot, *rest: Any) -> Any:
+        if source.store.url().endswith(PATH):
+            raise PathOutsideTable("the log names a data file elsewhere")
+        return original(current, source, *rest)
 
-    monkeypatch.setattr(StateStore, method, delta)
+    monkeypatch.setattr(branch_tables, "follow", follow)
     synced = sync_branch(lake, catalog, "db_dev", branch="dev")
-    assert [(each.name, "feature 'x'" in each.reason) for each in synced.refused] == [(PATH, True)]
-    assert list(catalog.schemas["db_dev"]) == ["items"]
+    assert [(each.name, each.reason) for each in synced.refused] == [
+        (PATH, f"{PATH} cannot be shown: the log names a data file elsewhere")
+    ]
+    assert (list(catalog.schemas["db_dev"]), synced.unchanged) == (["items"], 0)
+
+
+def test_another_branch_of_the_same_name_and_version_is_registered_anew(lake: Lake, catalog: MemoryCatalog) -> None:
+    sync_branches(lake, catalog, "db")
+    lake.delete_branch("dev")
+    lake.create_branch("dev")
+    change(lake, lambda table: table.append(rows(7).append_column("price", pa.array([1.5])), schema_mode="merge"))
+    (_, synced) = sync_branches(lake, catalog, "db")
+    assert [(each.action, each.changed) for each in synced.tables] == [("update", ("schema",))]
+
+
+def test_logs_of_a_branch_that_is_there_are_not_removed(lake: Lake, catalog: MemoryCatalog) -> None:
+    sync_branches(lake, catalog, "db")
+    BranchTables(lake.repository, "dev", lake.url).leave("memory", "db_dev")
+    assert read(location(catalog)).num_rows == 5
+
+
+def test_a_sync_follows_a_branch_that_moves_though_no_table_of_the_catalog_changes(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = ReplacingCatalog()
+    sync_branches(lake, catalog, "db")
+    change(lake, lambda table: table.append(rows(6)))
+    moves, publish = iter([True]), BranchTables.publish
+
+    def overtaken(tables: BranchTables, *args: Any, **options: Any) -> bool:
+        wrote = publish(tables, *args, **options)
+        if next(moves, False):
+            change(lake, lambda table: table.append(rows(7)))
+        return wrote
+
+    monkeypatch.setattr(BranchTables, "publish", overtaken)
+    sync_branches(lake, catalog, "db")
+    assert read(location(catalog)).num_rows == 7
+
+
+def test_domains_and_properties_that_come_later_come_to_the_log(lake: Lake, catalog: MemoryCatalog) -> None:
+    path = "tables/plain"
+    with lake.session("dev") as s:
+        s.create_delta(path, SCHEMA).append(rows(1, 2))
+    sync_branches(lake, catalog, "db")
+    with lake.session("dev") as s:
+        s.delta(path).cluster_by(["id"])
+        s.delta(path).set_properties({"delta.enableInCommitTimestamps": "true"})
+    sync_branches(lake, catalog, "db")
+    since = "delta.inCommitTimestampEnablementVersion"
+    assert (clone(lake, path=path).detail().clustering_columns, clone(lake, path=path).properties[since]) == (
+        ("id",),
+        "1",
+    )
+    with lake.session("dev") as s:
+        s.delta(path).set_properties({"my.note": "x"})
+    sync_branches(lake, catalog, "db")
+    assert clone(lake, path=path).properties[since] == "1"
+    assert clone(lake, path=path).properties["my.note"] == "x"
+
+
+def test_files_whose_rows_get_ids_later_are_added_again_and_not_removed(lake: Lake, catalog: MemoryCatalog) -> None:
+    path = "tables/plain"
+    with lake.session("dev") as s:
+        s.create_delta(path, SCHEMA).append(rows(1, 2))
+    sync_branches(lake, catalog, "db")
+    with lake.session("dev") as s:
+        s.delta(path).set_properties({"delta.enableRowTracking": "true"})
+    sync_branches(lake, catalog, "db")
+    table, columns = clone(lake, path=path), ["id", "_metadata.row_id"]
+    assert held(table.to_arrow(columns=columns)) == held(lake.delta(path, ref="dev").to_arrow(columns=columns))
+    commit = table.store.get("_delta_log/00000000000000000001.json").decode().splitlines()
+    assert [next(iter(json.loads(line))) for line in commit].count("add") == 1
+    assert not [line for line in commit if line.startswith('{"remove"')]
 
 
 def test_a_failing_catalog_fails_no_publish_and_is_caught_up(lake: Lake, catalog: MemoryCatalog) -> None:
