@@ -307,16 +307,14 @@ def without_nan(rows: pa.Table) -> bool | list[str]:
     number, so Spark would skip row groups that have matching rows.
     """
     leaves = leaf_columns(list(rows.schema))
-    holding = [
-        path
+    # Arrow takes a name for the column `a.b` and for the field b of `a` alike.
+    holding = {
+        ".".join(path)
         for path, kind in leaves
         if pa.types.is_floating(kind) and pc.any(pc.is_nan(leaf_values(rows, path))).as_py()
-    ]
-    return (
-        [".".join(path) for path, kind in leaves if path not in holding and not pa.types.is_nested(kind)]
-        if holding
-        else True
-    )
+    }
+    names = [".".join(path) for path, kind in leaves if not pa.types.is_nested(kind)]
+    return [name for name in names if name not in holding] if holding else True
 
 
 def _never_nan(schema: pa.Schema) -> list[str]:

@@ -40,7 +40,9 @@ def encodings(rows: pa.Table, *, dictionary: bool | None = None) -> Encodings:
     if dictionary:
         return Encodings(True, {})
     leaves = [leaf for child in rows.schema for leaf in _leaves(child.name, child.type)]
-    deltas = {path: "DELTA_BINARY_PACKED" for path, kind in leaves if _is_whole(kind)}
+    # Arrow takes a name for the column `a.b` and for the field b of `a` alike.
+    others = {path for path, kind in leaves if not _is_whole(kind)}
+    deltas = {path: "DELTA_BINARY_PACKED" for path, kind in leaves if _is_whole(kind) and path not in others}
     if dictionary is False:
         return Encodings(False, deltas)
     distinct = _mostly_distinct(rows) if rows.num_rows >= _FEW_ROWS else set()

@@ -16,7 +16,7 @@ from lake_core.delta.skipping import may_match_by_statistics
 from lake_core.hybrid_calendar import HybridCalendar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow.parquet as pq
 
@@ -68,20 +68,40 @@ def matching_row_groups(
 def encoded_texts(metadata: pq.FileMetaData, group: RowGroup, names: Sequence[str]) -> list[str]:
     """List the columns of texts that are stored as indexes of a dictionary, as far as their size tells."""
     found = []
-    wanted = set(names)
+    wanted = {(name,) for name in names}
     chunks = metadata.row_group(group.number)
-    for number in range(metadata.num_columns):
+    for number, path in enumerate(_stored_paths(metadata)):
         chunk = chunks.column(number)
         if (
-            chunk.path_in_schema in wanted
+            path in wanted
             and chunk.physical_type == "BYTE_ARRAY"
             and str(metadata.schema.column(number).logical_type) == "String"
             and chunk.has_dictionary_page
             # Texts themselves would take more, apart from the dictionary.
             and chunk.total_uncompressed_size < 3 * group.rows + _MOST_DICTIONARY
         ):
-            found.append(chunk.path_in_schema)
+            found.append(path[0])
     return found
+
+
+def _stored_paths(metadata: pq.FileMetaData) -> list[tuple[str, ...]]:
+    """Return the names from the top level down to each column that a file stores, in the footer's order.
+
+    The footer's own paths are joined by dots, so they do not tell the column `a.b` from the field b of the struct `a`.
+    """
+    return [path for child in metadata.schema.to_arrow_schema() for path in _leaf_paths(child, ())]
+
+
+def _leaf_paths(field: pa.Field, outer: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    path, kind = (*outer, field.name), field.type
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if not pa.types.is_nested(kind):
+        yield path
+    for number in range(kind.num_fields):
+        # What lists and maps hold has no path of fields.
+        inside = path if pa.types.is_struct(kind) else (*path, "")
+        yield from _leaf_paths(kind.field(number), inside)
 
 
 class _FooterStatistics:
@@ -90,13 +110,12 @@ class _FooterStatistics:
     def __init__(self, metadata: pq.FileMetaData, physical_paths: Mapping[tuple[str, ...], tuple[str, ...]]) -> None:
         self._metadata = metadata
         self._physical_paths = physical_paths
-        numbers = range(metadata.num_columns)
-        self._numbers = {metadata.schema.column(number).path: number for number in numbers}
+        self._numbers = {path: number for number, path in enumerate(_stored_paths(metadata))}
 
     def get(self, kind: str, column: Column) -> pa.Array | None:
         """Return `minValues`, `maxValues` or `nullCount` of a column; None if nothing is known."""
         path = self._physical_paths.get(column.path)
-        number = None if path is None else self._numbers.get(".".join(path))
+        number = None if path is None else self._numbers.get(path)
         if number is None:
             return None
         statistics = [self._metadata.row_group(group).column(number).statistics for group in self._groups]

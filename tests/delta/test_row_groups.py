@@ -164,3 +164,19 @@ def test_row_groups_of_mapped_columns_are_found(tmp_path: Path, mode: str, group
     rows = pq.ParquetFile(path).read()
     pq.write_table(rows, path, row_group_size=group_rows)
     assert table.to_arrow(where="b = 2 AND r.v = 2").to_pylist() == [{"b": 2, "r": {"v": 2}, "s": "y"}]
+
+
+@pytest.mark.parametrize(("where", "found"), [("r.v = 2", [2]), ("`r.v` = 8", [2]), ([("r.v", "=", 8)], [2])])
+def test_a_column_named_with_a_dot_is_not_the_field_of_a_struct(tmp_path: Path, where: Any, found: list[int]) -> None:
+    schema = pa.schema([("id", pa.int64()), ("r", pa.struct([("v", pa.int64())])), ("r.v", pa.int64())])
+    table = DeltaTable.create(tmp_path, schema, properties={"lake.parquet.rowGroupRows": "1"})
+    table.append(pa.table({"id": [1, 2], "r": [{"v": 1}, {"v": 2}], "r.v": [9, 8]}, schema=schema))
+    assert table.to_arrow(where=where)["id"].to_pylist() == found
+
+
+def test_a_text_named_as_a_field_of_a_struct_is_read_with_it(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("r", pa.struct([("v", pa.string())])), ("r.v", pa.int64())])
+    table = DeltaTable.create(tmp_path, schema)
+    rows = {"id": range(50), "r": [{"v": "x" * 9}] * 50, "r.v": range(50)}
+    table.append(pa.table(rows, schema=schema))
+    assert table.to_arrow(where="id = 7").to_pylist() == [{"id": 7, "r": {"v": "x" * 9}, "r.v": 7}]
