@@ -81,10 +81,11 @@ def _leaf(condition: Filter, schema: pa.Schema) -> Predicate:
         case _:
             raise _invalid(condition)
     text = f"filter {short(repr(condition))}"
-    names = [name] if name in schema.names else name.split(".")
+    folded = {own.lower() for own in schema.names}
+    names = [name] if name.lower() in folded else name.split(".")
     column = Names(text, schema, relations=False).column(names)
     if operator in ("in", "not in"):
-        if isinstance(value, (str, bytes)) or not isinstance(value, Collection) or not value:
+        if isinstance(value, (str, bytes)) or not isinstance(value, Collection) or not len(value):
             raise InvalidExpression(f"{text}: {operator!r} needs a list of values")
         listed = one_of(column, [_literal(column, each, text) for each in value])
         return listed if operator == "in" else negated(listed)
@@ -97,7 +98,7 @@ def _literal(column: Column, value: object, text: str) -> pa.Scalar | Decimal:
     if value is None:
         name = ".".join(column.path)
         raise InvalidExpression(f'{text}: null is not equal to anything; write "{name} IS NULL" as text')
-    if isinstance(value, numbers.Real) and not isinstance(value, (bool, float)):
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
         # Also of NumPy. Every integer has a decimal, and every float of 32 bits has a double.
         value = Decimal(int(value)) if isinstance(value, numbers.Integral) else float(value)
     return literal_of(column, value, text, short(repr(value)))

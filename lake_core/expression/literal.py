@@ -186,15 +186,18 @@ def _instant(value: object, data_type: pa.DataType) -> pa.Scalar:
         value = parse_timestamp(value)
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         value = dt.datetime.combine(value, dt.time())
-    if not isinstance(value, dt.datetime):
+    if not isinstance(value, dt.datetime) or value != value:  # NaT of pandas is a datetime
         raise ValueError(value)
     if data_type.tz is None:
         if value.tzinfo is not None:
             raise ValueError(value)
-        return scalar(value, pa.timestamp("us"))
-    return scalar(
-        value.astimezone(dt.UTC) if value.tzinfo else value.replace(tzinfo=dt.UTC), pa.timestamp("us", tz="UTC")
-    )
+        moment = scalar(value, pa.timestamp("us"))
+    else:
+        value = value.astimezone(dt.UTC) if value.tzinfo else value.replace(tzinfo=dt.UTC)
+        moment = scalar(value, pa.timestamp("us", tz="UTC"))
+    if moment.as_py() != value:  # a datetime of pandas may have nanoseconds
+        raise ValueError(value)
+    return moment
 
 
 def parse_date(text: str) -> dt.date:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -101,6 +102,9 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> DeltaTable:
         ([("small", "<", 0.5)], "small < 0.5"),
         ([("long", "in", {2**53 + 1, 2**200})], f"long = {2**53 + 1}"),
         ([("double", ">=", np.float32(0.5))], "double >= 0.5"),
+        ([("double", "=", np.float64(0.1))], "double = 0.1"),
+        ([("small", "in", np.array([0, 1]))], "small IN (0, 1)"),
+        ([("long", "in", np.array([0]))], "long IN (0)"),
         ([("text", "=", "a'b\\")], r"text = 'a\'b\\'"),
         ([("day", "!=", dt.date(2024, 2, 29))], "day != DATE '2024-02-29'"),
         ([("day", "=", "2024-02-29"), ("flag", "=", True)], "day = '2024-02-29' AND flag"),
@@ -147,12 +151,20 @@ def test_rows_are_deleted_updated_and_replaced_by_them(tmp_path: Path) -> None:
         ([("small", "=", True)], "is not a value of small"),
         ([("double", "=", float("nan"))], "is not a value of double"),
         ([("local", "=", dt.datetime(2024, 1, 1, tzinfo=dt.UTC))], "is not a value of local"),
+        ([("local", "<", pd.Timestamp("2024-01-01 12:00:00.000001001"))], "is not a value of local"),
+        ([("instant", "=", pd.Timestamp("2024-01-01 00:00:00.000000001Z"))], "is not a value of instant"),
+        ([("instant", "=", pd.NaT)], "is not a value of instant"),
         ([("place", "=", {"city": "Bern"})], "cannot be compared"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(table: DeltaTable, filters: Any, reason: str) -> None:
     with pytest.raises(InvalidExpression, match=reason):
         table.to_arrow(where=filters)
+
+
+def test_a_column_whose_name_has_a_dot_comes_before_a_field() -> None:
+    rows = pa.table({"row": [1, 2], "a": [{"b": 5}, {"b": 6}], "A.b": [6, 5]})
+    assert matching(rows, bind_filters([("a.b", "=", 5)], rows.schema))["row"].to_pylist() == [2]
 
 
 def test_reading_by_them_imports_no_parser(tmp_path: Path) -> None:
