@@ -317,3 +317,20 @@ def test_a_reverted_column_gives_its_id_to_no_other(lake: Lake) -> None:
     with lake.session() as s:
         s.delta(PATH).restore(0)
     assert add("third") == highest + 3
+
+
+@pytest.mark.parametrize("outer", ["delta", "pool"])
+@pytest.mark.parametrize("inner", ["delta", "pool"])
+def test_a_dataset_below_one_that_the_other_branch_dropped_is_kept(empty: Lake, outer: str, inner: str) -> None:
+    empty.create_branch("dev")
+    options = {"delta": SCHEMA, "pool": "id"}
+    with empty.session("dev") as s:
+        s.create("a", outer, options[outer])
+    with empty.session("dev") as s:
+        s.drop("a")
+    with empty.session() as s:
+        s.create("a/b", inner, options[inner])
+    empty.merge("main", into="dev")
+    kept = [meta.key for meta in empty.at("main").list("a/b/")]
+    empty.merge("dev", into="main")
+    assert [meta.key for meta in empty.at("main").list("a/b/")] == kept

@@ -58,8 +58,10 @@ class Difference:
             if later is None and earlier is not None and new is not None:
                 hidden.add(earlier)
         for path in after.keys() - before.keys():
-            # A log entry of the new dataset may have the key and the content of a plain file.
-            replaced |= {key: (item, None) for key, item in base.view.list(f"{path}/")}
+            # A log entry of the new dataset may have the key and the content of a plain file. Below a dropped one,
+            # there may be datasets.
+            inside = ((key, item) for key, item in base.view.list(f"{path}/") if dataset_of(key, registered) == path)
+            replaced |= {key: (item, None) for key, item in inside}
         for name in without:
             formats.pop(name, None)
             plain.pop(name, None)
