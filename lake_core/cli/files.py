@@ -200,7 +200,7 @@ def import_(
         if partition_by and source.kind != _PARQUET:
             raise click.UsageError(f"--partition-by is for Parquet files, and {source}: leave it out")
         if source.kind != _FILES:
-            session.check_free(path_in_lake)
+            session.check_free(path_in_lake, source.kind if source.is_dataset else "delta")
         if source.is_dataset:
             dataset_format(source.kind).open(FolderStore(lake.repository.root, path_in_lake), clock=None)
         prefix, target = _prefixes(lake, source, to)

@@ -10,7 +10,7 @@ import pytest
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
-from lake_core.lake.errors import Conflict
+from lake_core.lake.errors import Conflict, DatasetExists
 from lake_core.store import MemoryStore
 from lake_core.testing.manual_clock import ManualClock
 from tests.lake.lakes import SCHEMA, create_tables, ids, plain, rows
@@ -334,3 +334,30 @@ def test_a_dataset_below_one_that_the_other_branch_dropped_is_kept(empty: Lake, 
     kept = [meta.key for meta in empty.at("main").list("a/b/")]
     empty.merge("dev", into="main")
     assert [meta.key for meta in empty.at("main").list("a/b/")] == kept
+
+
+@pytest.mark.parametrize(("old", "new"), [("delta", "pool"), ("pool", "delta"), ("icechunk", "delta")])
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_dropped_dataset_keeps_its_path_for_its_format(empty: Lake, old: str, new: str, at_once: bool) -> None:
+    arguments = {"delta": [SCHEMA], "pool": ["id"], "icechunk": []}
+    with empty.session() as s:
+        s.create("a", old, *arguments[old])
+    session = empty.session()
+    session.drop("a")
+    if not at_once:
+        session.publish()
+        session = empty.session()
+    with pytest.raises(DatasetExists, match=f"of the format '{old}' was dropped at 'a'"):
+        session.create("a", new, *arguments[new])
+
+
+def test_a_dataset_of_another_format_than_what_the_branch_dropped_conflicts(empty: Lake) -> None:
+    empty.create_branch("dev")
+    with empty.session("dev") as s:
+        s.create_pool("a", key="id")
+    empty.revert("dev", branch="dev")
+    with empty.session() as s:
+        s.create_delta("a", SCHEMA)
+    with pytest.raises(Conflict) as caught:
+        empty.merge("main", into="dev")
+    assert caught.value.kinds == {"a": "OtherFormat"}

@@ -127,7 +127,9 @@ class DatasetApplication:
     def _case(self, path: str, format: str) -> DatasetCase | None:
         """Return the case of the change. Raises DatasetConflict if the formats differ."""
         before, after, head = (state.datasets().get(path) for state in (self.base, self.incoming, self.target))
-        for side in (before, after, head):
+        # A dropped dataset keeps its path for its format, because its log goes on.
+        kept = None if after is None else self.target.registered().get(path)
+        for side in (before, after, head, kept):
             if side is not None and side.format != format:
                 raise DatasetConflict(
                     f"it is a {side.format} dataset on one side and a {format} one on the other", kind="OtherFormat"
@@ -136,9 +138,8 @@ class DatasetApplication:
             return None if before is None or head is None else Dropped(before, head)
         if before is not None or head is not None:
             return Changed(before, after, head)
-        dropped = self.target.registered().get(path)
-        if dropped is not None:
-            return Recreated(after, dropped)
+        if kept is not None:
+            return Recreated(after, kept)
         return Imported(after) if after.imported else Created(after)
 
     def _check_not_recreated(self, before: DatasetRecord | None, record: DatasetRecord, head: DatasetRecord) -> None:

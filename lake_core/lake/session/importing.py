@@ -90,7 +90,7 @@ def import_copied_dataset(session: WritableState, path: str, format: str) -> Dat
 
 def _take_log(session: WritableState, path: str, format: str, log: Iterable[tuple[str, Item]]) -> DatasetRecord:
     """Register an imported dataset, given the items of its log by their keys within it. Raises DatasetExists."""
-    session.check_free(path)
+    session.check_free(path, format)
     record = DatasetRecord(path, format, str(runtime.uuid4()), imported=True)
     for key, item in log:
         session.changes.set(f"{path}/{key}", session.content.store(item))
@@ -145,7 +145,7 @@ def convert_dataset(
         changes.clear(f"{path}/")
     record = DatasetRecord(path, format, str(runtime.uuid4()))
     try:
-        session.check_free(path)
+        session.check_free(path, format)
         changes.register(record)
         view = session.folder_of(record)
         return view.format.convert(view, clock=session.clock, **options)

@@ -36,8 +36,8 @@ class WriteSession(WritableState):
         The arguments are those of the format's `create`, such as `exist_ok`.
 
         Raises:
-            DatasetExists: The path, or one above or below it, is a dataset or holds plain files. Choose another path,
-                or open what exists with `exist_ok=True`.
+            DatasetExists: The path, or one above or below it, is a dataset or holds plain files, or a dataset of
+                another format was dropped there. Choose another path, or open what exists with `exist_ok=True`.
             InvalidKey: The path cannot be that of a dataset.
             SessionClosed: The session has ended. Open another one.
             LakeError: What the format's own `create` raises.
@@ -56,7 +56,7 @@ class WriteSession(WritableState):
                 )
             dropped = {}
             if record is None:
-                self.check_free(path)
+                self.check_free(path, format)
                 claim(self.root, path, format)
                 record = DatasetRecord(path, format, str(runtime.uuid4()))
                 # These are the log and the record of a dataset that was dropped.

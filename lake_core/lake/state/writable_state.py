@@ -46,8 +46,8 @@ class WritableState(StateStore):
         """Return what was read, if the isolation requires that: keys, and prefixes ending in "*"."""
         return self._changes.reads
 
-    def check_free(self, path: str) -> None:
-        """Check that a dataset can be created at a path. Raises DatasetExists, InvalidKey."""
+    def check_free(self, path: str, format: str) -> None:
+        """Check that a dataset of a format can be created at a path. Raises DatasetExists, InvalidKey."""
         datasets = self.datasets()
         above = dataset_above(f"{path}/x", datasets) or dataset_above(path, datasets)
         below = next((other for other in datasets if other.startswith(f"{path}/")), None)
@@ -62,6 +62,12 @@ class WritableState(StateStore):
             raise DatasetExists(
                 f"{path!r} differs from the dataset {similar!r} only in the case of letters, and some file systems "
                 "keep both in one folder: choose another path"
+            )
+        dropped = self.registered().get(path) or self.base.registered().get(path)
+        if dropped is not None and dropped.format != format:
+            raise DatasetExists(
+                f"a dataset of the format {dropped.format!r} was dropped at {path!r}, where readers of its log still "
+                f"follow it, so none of another format can be created there: choose another path"
             )
         plain = next((meta.key for meta in self.plain(f"{path}/")), None)
         if plain is not None:
