@@ -65,7 +65,10 @@ class SharedOptions:
 
 
 class SharedSession(StateStore):
-    """A handle of a shared session. It reads what the writers have flushed; `join` returns a writer."""
+    """A handle of a shared session. `join` returns a writer.
+
+    It reads what the writers had flushed when it was made: `Lake.get_session` returns a handle that reads the rest.
+    """
 
     def __init__(
         self,
