@@ -94,7 +94,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.variant_values": ("lake_core.json_numbers",),
     "lake_core.python_rows": ("lake_core.variant_values",),
     "lake_core.lazy_exports": (),
-    "lake_core.installed": (),
+    "lake_core.installed": ("lake_core.errors",),
     "lake_core.clock": (),
     "lake_core.varint": ("lake_core.errors",),
     "lake_core.txn": ("lake_core.errors",),

@@ -341,3 +341,12 @@ def test_writes_to_a_dataset_in_the_folder_of_a_dropped_one_are_published(
     time.pass_days(20)
     empty.maintenance.gc()
     assert [ids(empty.delta("t/a/b", ref=f"main~{back}")) for back in range(4)] == [[3], [2], [1], [0]]
+
+
+def test_a_folder_that_holds_a_dropped_dataset_is_said_to_hold_it(empty: Lake) -> None:
+    with empty.session() as s:
+        s.create_delta("day/orders", SCHEMA).append(rows([1]))
+    with empty.session() as s:
+        s.drop("day/orders")
+    with empty.session() as s, pytest.raises(DatasetExists, match="holds the files of 'day/orders'"):
+        s.create_delta("day", SCHEMA)

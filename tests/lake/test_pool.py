@@ -94,6 +94,16 @@ def test_an_empty_pool_is_created(tmp_path: Path) -> None:
     assert [list(lake.pool(PATH).log()), list(plain_pool(tmp_path).log())] == [[], []]
 
 
+def test_an_empty_pool_is_dropped_and_created_again_in_one_session(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path)
+    with lake.session() as session:
+        session.create_pool("empty", key="id")
+    with lake.session() as session:
+        session.drop("empty")
+        session.create_pool("empty", key="id")
+    assert lake.pool("empty").scan().to_table().num_rows == 0
+
+
 def test_a_pool_is_created_once(lake: Lake) -> None:
     session = lake.session()
     with pytest.raises(DatasetExists):

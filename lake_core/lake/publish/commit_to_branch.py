@@ -118,14 +118,17 @@ def _commit(repository: Repository, update: BranchUpdate) -> Published:
 def _adopt(repository: Repository, refs: RefsState, branch: str, error: Diverged) -> bool:
     """Adopt the commits of other clients to a dataset that they may write.
 
-    Return whether to prepare again. This is False if only the lake may write the dataset.
+    Return whether to prepare again. This is False if only the lake may write the dataset, and if there are none.
     """
     state = head_of(repository, refs, branch)
     record = state.registered().get(error.path)
     if record is None or (view := state.folder_of(record)).format.is_managed(view):
         return False
     try:
-        _commit(repository, Adoption(repository, error.path).prepare(refs))
+        adoption = Adoption(repository, error.path).prepare(refs)
+        if adoption.commit is None:
+            return False
+        _commit(repository, adoption)
     except RefsMoved:
         return True
     except (Diverged, Conflict):

@@ -7,6 +7,7 @@ from urllib.parse import quote, unquote
 
 from lake_core.errors import AlreadyExists
 from lake_core.lake.errors import DatasetExists
+from lake_core.lake.state.dataset_record import path_above
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,12 @@ def claim(root: ObjectStore, path: str, format: str, *, occupied: bool = False) 
         stranger = next(iter(root.list(f"{path}/")), None)
         # In between, another session may have claimed the folder and begun to write.
         if stranger is not None and not root.exists(key):
+            below = path_above(stranger.key, set(claimed_paths(root)))
+            if below is not None:
+                raise DatasetExists(
+                    f"the folder {path!r} holds the files of {below!r}, a dataset of this lake that was dropped or is "
+                    "on another branch, and datasets cannot be nested: choose another path"
+                )
             raise DatasetExists(
                 f"the folder {path!r} holds files such as {stranger.key!r}, which are not in the lake: run `lake "
                 f"import {path}`, or import them in Python with session.import_delta({path!r}) for a Delta "
