@@ -11,7 +11,7 @@ from lake_core.icechunk.repository import Repository
 from lake_core.icechunk.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from lake_core.icechunk.commit import CommitResult
     from lake_core.icechunk.config import RepositoryConfig
@@ -75,6 +75,23 @@ class BufferedSession(Session):
         return result
 
 
+class OwnSession(Session):
+    """A session of a repository that is opened by itself in a session of the lake, such as one that moves nodes.
+
+    What it commits is shown by the session that all handles share.
+    """
+
+    shared: Callable[[], Session]
+    """Returns the session that all handles share."""
+
+    def _finish(self, snapshot_id: bytes, result: CommitResult) -> CommitResult:
+        super()._finish(snapshot_id, result)
+        shared = self.shared()
+        if isinstance(shared, BufferedSession) and not shared.has_uncommitted_changes:
+            shared.refresh()
+        return result
+
+
 class DatasetRepository(Repository):
     """A repository in a lake.
 
@@ -108,6 +125,21 @@ class DatasetRepository(Repository):
         if self._reader is None:
             self._reader = self.readonly_session(MAIN)
         return self._reader
+
+    def writable_session(self, branch: str) -> Session:
+        """Open a session on the tip of a branch, as `Repository.writable_session` does.
+
+        In a session of the lake, it continues from what that has written so far.
+        """
+        tip = self._writable_tip(branch)
+        if not (isinstance(self.storage, DatasetStore) and self.storage.provisional):
+            return self._session(tip, branch, Session)
+        shared = self.session
+        if isinstance(shared, BufferedSession):
+            shared.flush()
+        own = self._session(self._writable_tip(branch), branch, OwnSession)
+        own.shared = lambda: self.session
+        return own
 
     def _buffered(self, dataset: DatasetStore) -> BufferedSession:
         return self._session(self._assets.layout.lookup(RefKind.BRANCH, MAIN).snapshot_id, MAIN, BufferedSession)

@@ -128,3 +128,31 @@ def test_a_checkout_never_takes_away_what_another_client_did_in_the_folder(tmp_p
     assert (after.list_branches(), after.list_tags()) == ({"main", "feature"}, {"release"})
     assert zarr.open_array(after.readonly_session("main").store, path="a")[:4].tolist() == [5, 5, 6, 6]
     assert zarr.open_array(after.readonly_session(tag="release").store, path="a")[:].tolist() == [7] * 8
+
+
+def _names(session: WriteSession) -> list[str]:
+    return sorted(zarr.open_group(session.icechunk(PATH).store, mode="r+"))
+
+
+def test_a_session_shows_what_it_has_moved(lake: Lake) -> None:
+    session = lake.session()
+    before = _names(session)
+    _move(session, "/a", "/b")
+    assert (before, _names(session)) == (["a"], ["b"])
+
+
+def test_what_a_session_has_written_is_moved_with_its_array(lake: Lake) -> None:
+    with lake.session() as session:
+        zarr.open_array(session.icechunk(PATH).store, path="a")[:2] = 5
+        _move(session, "/a", "/b")
+        zarr.open_array(session.icechunk(PATH).store, path="b")[2:4] = 6
+    assert zarr.open_array(lake.icechunk(PATH).store, path="b", mode="r")[:6].tolist() == [5, 5, 6, 6, 1, 1]
+
+
+def test_a_session_shows_what_was_committed_in_it_by_another_handle(lake: Lake) -> None:
+    session = lake.session()
+    array = zarr.open_array(session.icechunk(PATH).store, path="a")
+    own = session.icechunk(PATH).writable_session("main")
+    zarr.open_array(own.store, path="a")[0] = 7
+    own.commit("by itself")
+    assert array[0] == 7
