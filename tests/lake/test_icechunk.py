@@ -639,3 +639,33 @@ def test_a_lake_with_arrays_verifies(lake: Lake) -> None:
     write(lake, 2, 2)
     lake.merge("dev")
     assert lake.maintenance.verify() == []
+
+
+@pytest.mark.parametrize("values", [(5, 0), (5, 7, 5)])
+def test_a_chunk_that_was_set_again_since_is_not_reverted_below_it(lake: Lake, values: tuple[int, ...]) -> None:
+    written = []
+    for value in values:
+        write(lake, 0, value)
+        written.append(lake.list_branches()["main"])
+    with pytest.raises(Conflict, match="set the same"):
+        lake.revert(written[0])
+    for commit in reversed(written):
+        lake.revert(commit)
+    assert chunk_values(lake.icechunk(PATH).store) == filled(c0=0)
+
+
+def test_an_attribute_that_was_set_back_since_is_not_reverted_below_it(lake: Lake) -> None:
+    for value in (1, 2, 1):
+        with lake.session() as session:
+            zarr.open_group(session.icechunk(PATH).store).attrs["unit"] = value
+    with pytest.raises(Conflict, match="set the same"):
+        lake.revert("main~1")
+
+
+def test_what_was_deleted_since_does_not_come_back_after_its_creation_was_undone(lake: Lake) -> None:
+    with lake.session() as session:
+        create_array(session.icechunk(PATH).store, "other")
+    with lake.session() as session:
+        del zarr.open_group(session.icechunk(PATH).store)["other"]
+    with pytest.raises(Conflict, match="set the same"):
+        lake.revert("main~1")

@@ -47,6 +47,8 @@ class _WriteChecks:
         self._before = sets.in_force_before - sets.undone.keys()
         self._after = sorted(sets.in_force_after - sets.undone.keys())
         self._coming = [write for write in self._after if write not in self._before]
+        self._seen: dict[str, frozenset[str]] = {}
+        """What was in force where each write was made."""
 
     def check_separable(self) -> None:
         """Check that no merge has chosen a side by a strategy: its result is not the union of the two sides."""
@@ -88,15 +90,27 @@ class _WriteChecks:
                     self._check_read(write, other, f"is on {self._onto} beside it", comes=True)
 
     def check_values(self) -> None:
-        """Check that a write which comes, or is undone, does not set a single value that another one set beside it."""
+        """Check that a write which comes, or is undone, does not set a single value that another one has set since.
+
+        What set it before is no conflict, if it was in force then. What has set the same value again is one: if that is
+        undone later, the value from before both must be there, and not the one that was undone first.
+        """
         sets = self._sets
         for flip in sets.flips():
             for other in self._after:
-                beside = not (sets.saw(flip.id, other) or sets.saw(other, flip.id) or other == flip.id)
                 stood = flip.comes and flip.id in sets.in_force_there and other in sets.in_force_there
-                for path in self._changes.shared_paths(flip.id, other) if beside and not stood else ():
+                paths = [] if stood or other == flip.id else self._changes.shared_paths(flip.id, other)
+                if not paths or self._is_on(flip.id, other) or (flip.comes and self._is_on(other, flip.id)):
+                    continue
+                for path in paths:
                     if self._changes.share_values(flip.id, other, path):
                         self._report(path, f"commits {flip.id[:12]} and {other[:12]} set the same in it", "BothChanged")
+
+    def _is_on(self, write: str, other: str) -> bool:
+        """Return whether a write was made where another one was in force."""
+        if write not in self._seen:
+            self._seen[write] = self._sets.in_force(self._sets.past(write))
+        return other in self._seen[write]
 
     def check_copies(self) -> None:
         """Check that copies of one write, by its transaction identifier, are all in force or all undone.
