@@ -10,6 +10,7 @@ import pytest
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
+from lake_core.errors import InvalidKey
 from lake_core.lake.errors import Conflict, DatasetExists
 from lake_core.store import MemoryStore
 from lake_core.testing.manual_clock import ManualClock
@@ -317,6 +318,81 @@ def test_a_reverted_column_gives_its_id_to_no_other(lake: Lake) -> None:
     with lake.session() as s:
         s.delta(PATH).restore(0)
     assert add("third") == highest + 3
+
+
+# The folders of dropped datasets
+
+
+@pytest.fixture
+def without_table(lake: Lake) -> Lake:
+    """Give the lake a table `gone` that was dropped, and a branch from before it."""
+    lake.create_branch("before")
+    with lake.session() as session:
+        session.create_delta("gone", SCHEMA)
+    with lake.session() as session:
+        session.drop("gone")
+    return lake
+
+
+def test_no_file_is_put_where_a_dropped_dataset_would_hide_it(without_table: Lake) -> None:
+    with pytest.raises(InvalidKey, match="was dropped and keeps its log"):
+        without_table.session().put("gone/file", b"1")
+
+
+def test_no_file_is_put_where_the_session_itself_dropped_a_dataset(lake: Lake) -> None:
+    with lake.session() as session:
+        session.create_delta("gone", SCHEMA)
+    session = lake.session()
+    session.drop("gone")
+    with pytest.raises(InvalidKey, match="was dropped and keeps its log"):
+        session.put("gone/file", b"1")
+
+
+def test_a_file_that_another_branch_put_where_a_dataset_was_dropped_conflicts(without_table: Lake) -> None:
+    with without_table.session("before") as session:
+        session.put("gone/file", b"1")
+    with pytest.raises(Conflict) as caught:
+        without_table.merge("before")
+    assert caught.value.kinds == {"gone/file": "InsideDataset"}
+
+
+def test_a_file_that_was_put_while_a_dataset_came_and_went_conflicts(lake: Lake) -> None:
+    late = lake.session()
+    late.put("gone/file", b"1")
+    with lake.session() as session:
+        session.create_delta("gone", SCHEMA)
+    with lake.session() as session:
+        session.drop("gone")
+    with pytest.raises(Conflict) as caught:
+        late.publish()
+    assert caught.value.kinds == {"gone/file": "InsideDataset"}
+
+
+def test_a_file_and_a_dataset_of_one_path_conflict_whichever_comes_first(lake: Lake) -> None:
+    for path, steps in (("x", ("file", "table")), ("y", ("table", "file"))):
+        sessions = [(lake.session(), step) for step in steps]
+        for session, step in sessions:
+            session.put(path, b"1") if step == "file" else session.create_delta(path, SCHEMA)
+        sessions[0][0].publish()
+        with pytest.raises(Conflict) as caught:
+            sessions[1][0].publish()
+        assert caught.value.kinds == {path: "InsideDataset"}
+
+
+def test_no_dataset_is_created_where_a_file_is(lake: Lake) -> None:
+    with lake.session() as session:
+        session.put("gone", b"1")
+    with pytest.raises(DatasetExists, match="plain files, such as 'gone'"):
+        lake.session().create_delta("gone", SCHEMA)
+
+
+def test_a_file_takes_the_place_of_a_dataset_that_its_session_drops(lake: Lake) -> None:
+    with lake.session() as session:
+        session.create_delta("gone", SCHEMA)
+    with lake.session() as session:
+        session.drop("gone")
+        session.put("gone", b"1")
+    assert bytes(lake.at().get("gone")) == b"1"
 
 
 @pytest.mark.parametrize("outer", ["delta", "pool"])

@@ -15,15 +15,14 @@ from lake_core.key_rules import PlainChange, key_rules
 from lake_core.lake.errors import READ_CHANGED
 from lake_core.lake.publish.apply_dataset import DatasetApplication
 from lake_core.lake.publish.conflict_report import ConflictReport
-from lake_core.lake.publish.difference import Difference, datasets_differ, overlap
+from lake_core.lake.publish.difference import Difference, belongs_to_dataset, datasets_differ, overlap
 from lake_core.lake.publish.published import SkippedWrite
 from lake_core.lake.publish.split_versions import apply_versions
 from lake_core.lake.publish.tree_update import TreeUpdate
 from lake_core.lake.state.content import is_same
-from lake_core.lake.state.dataset_record import dataset_above
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Container, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from lake_core.lake.publish.apply_dataset import AppliedDataset
@@ -96,7 +95,8 @@ def apply(
         undoes_since=undoes_since,
         became=became or {},
     )
-    items = _apply_plain({key: pair for key, pair in plain.items() if key not in decided}, target, report)
+    undecided = {key: pair for key, pair in plain.items() if key not in decided}
+    items = _apply_plain(undecided, target, base.datasets(), report)
     _apply_key_rules(plain.keys(), application, report)
     applied = dict(_apply_datasets(difference.formats, application, report, replaces))
     for path in difference.hidden:
@@ -123,16 +123,18 @@ def apply(
 
 
 def _apply_plain(
-    changed: Mapping[str, ItemChange], target: StateStore, report: ConflictReport
+    changed: Mapping[str, ItemChange], target: StateStore, dropped: Container[str], report: ConflictReport
 ) -> dict[str, Item | None]:
-    """Return the changes of plain files, and report those that conflict with the target."""
+    """Return the changes of plain files, and report those that conflict with the target.
+
+    `dropped`: the datasets of which plain files can only take the place because the same changes drop them.
+    """
     items: dict[str, Item | None] = {}
-    datasets = target.datasets()
     for key, current in zip(changed, target.view.get_many(list(changed)), strict=True):
         before, after = changed[key]
         if is_same(current, after):
             continue
-        lies_inside = after is not None and dataset_above(key, datasets) is not None
+        lies_inside = after is not None and key not in dropped and belongs_to_dataset(key, target)
         if is_same(current, before) and not lies_inside:
             items[key] = after
             continue

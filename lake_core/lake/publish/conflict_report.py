@@ -22,7 +22,7 @@ _EXPLANATIONS = {
     "BothChanged": "it was changed on both sides",
     "DeletedHereChangedThere": "it is deleted here, and was changed there",
     "ChangedHereDeletedThere": "it is changed here, and was deleted there",
-    "InsideDataset": "it lies in a folder that is a dataset there",
+    "InsideDataset": "it lies in a folder that is, or was, a dataset there",
     READ_CHANGED: "it was read here, and changed there",
 }
 

@@ -108,6 +108,14 @@ def dataset_of(key: str, registered: Mapping[str, DatasetRecord]) -> str | None:
     return None if above is None else above.path
 
 
+def belongs_to_dataset(key: str, state: StateStore) -> bool:
+    """Return whether a plain file cannot be at a key: a dataset is there, or around it, be it a dropped one.
+
+    The folder of a dropped dataset keeps its log, and no state shows plain files in it.
+    """
+    return key in state.datasets() or dataset_above(key, state.registered()) is not None
+
+
 def overlap(reads: Sequence[str], base: StateStore, target: StateStore) -> Iterator[str]:
     """Yield the keys that were read and that differ between two states."""
     whole = {read for read in reads if not read.endswith("*")}

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from lake_core.lake.publish.apply import apply
 from lake_core.lake.publish.conflict_report import ConflictReport
-from lake_core.lake.state.dataset_record import DATASETS, dataset_above
+from lake_core.lake.publish.difference import belongs_to_dataset
+from lake_core.lake.state.dataset_record import DATASETS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -121,8 +122,7 @@ def taken(state: StateStore, incoming: StateStore, paths: Collection[str]) -> St
 def _check_outside_datasets(files: Mapping[str, Item | None], state: StateStore, head: Commit) -> None:
     """Raise Conflict for plain files that would come into the folder of a dataset."""
     report = ConflictReport(head.id, state.name)
-    datasets = state.datasets()
     for key, item in files.items():
-        if item is not None and dataset_above(key, datasets) is not None:
+        if item is not None and belongs_to_dataset(key, state):
             report.add_key(key, "InsideDataset")
     report.check()

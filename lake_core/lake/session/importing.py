@@ -175,12 +175,12 @@ def import_objects(session: WritableState, prefix: str, to: str | None = None) -
 
 def references(session: WritableState, prefix: str, to: str) -> Iterator[tuple[str, Item]]:
     """Yield the objects under a prefix of the lake's folder with the keys that they would get. Raises InvalidKey."""
-    datasets = session.datasets()
+    datasets, registered = session.datasets(), {**session.base.registered(), **session.registered()}
     for meta in session.root.list(prefix):
         if meta.key.startswith(RESERVED):
             continue
         key = check_key(to + meta.key[len(prefix) :])
-        inside = dataset_above(key, datasets)
+        inside = dataset_above(key, registered)
         if key.startswith(RESERVED) or inside is not None or key in datasets:
             where = "the lake itself" if inside is None else f"the dataset {inside.path!r}"
             raise InvalidKey(

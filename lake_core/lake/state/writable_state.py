@@ -69,13 +69,26 @@ class WritableState(StateStore):
                 f"a dataset of the format {dropped.format!r} was dropped at {path!r}, where readers of its log still "
                 f"follow it, so none of another format can be created there: choose another path"
             )
-        plain = next((meta.key for meta in self.plain(f"{path}/")), None)
+        plain = next((meta.key for meta in self.plain(f"{path}/")), None if self.view.get(path) is None else path)
         if plain is not None:
             raise DatasetExists(
                 f"{path!r} holds plain files, such as {plain!r}: choose another path, or delete them first"
             )
         if not path or path.split("/")[0].startswith(("_lake", ".")):
             raise InvalidKey(f"{path!r} is not a valid path of a dataset", key=path)
+
+    def check_outside_dropped(self, key: str) -> None:
+        """Check that a plain file is not put into the folder of a dropped dataset. Raises InvalidKey.
+
+        The folder keeps the dataset's log, and no state shows plain files there.
+        """
+        dropped = dataset_above(key, self.registered()) or dataset_above(key, self.base.registered())
+        if dropped is not None:
+            raise InvalidKey(
+                f"{key!r} is in the folder of the dataset {dropped.path!r}, which was dropped and keeps its log there: "
+                "write the file elsewhere, or create the dataset again",
+                key=key,
+            )
 
     def drop(self, path: str) -> None:
         """Drop a dataset. Its history stays, and older commits still have it. Raises DatasetNotFound."""
@@ -96,6 +109,7 @@ class WritableState(StateStore):
             return meta.with_key(key)
         if key in self.datasets():
             raise InvalidKey(f"{key!r} is a dataset, not a file", key=key)
+        self.check_outside_dropped(key)
         changes.check_conditions(key, if_absent, if_match)
         # The bytes are stored at once, so that a session's memory does not grow with what it writes.
         item = self.content.store(new_item(data, self.clock()))
