@@ -350,3 +350,15 @@ def test_a_folder_that_holds_a_dropped_dataset_is_said_to_hold_it(empty: Lake) -
         s.drop("day/orders")
     with empty.session() as s, pytest.raises(DatasetExists, match="holds the files of 'day/orders'"):
         s.create_delta("day", SCHEMA)
+
+
+def test_a_dataset_inside_one_that_the_session_drops_is_refused_at_once(empty: Lake) -> None:
+    with empty.session() as s:
+        s.create_delta("day", SCHEMA)
+    with empty.session() as s:
+        s.drop("day")
+        with pytest.raises(DatasetExists, match="stays until this session is published"):
+            s.create_delta("day/orders", SCHEMA)
+    with empty.session() as s:
+        s.create_delta("day/orders", SCHEMA).append(rows([1]))
+    assert ids(empty.delta("day/orders")) == [1]

@@ -56,6 +56,12 @@ class WritableState(StateStore):
                 f"{path!r} is inside or around the dataset {above.path if above is not None else below!r}, and "
                 "datasets cannot be nested: choose another path"
             )
+        around = dataset_above(path, self.base.datasets())
+        if around is not None:
+            raise DatasetExists(
+                f"{path!r} is inside the dataset {around.path!r}, which stays until this session is published: publish "
+                "that it is dropped first, or choose another path"
+            )
         folded = path.casefold()
         similar = next((other for other in datasets if other != path and other.casefold() == folded), None)
         if similar is not None:
