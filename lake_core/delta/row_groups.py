@@ -67,21 +67,21 @@ def matching_row_groups(
 
 def encoded_texts(metadata: pq.FileMetaData, group: RowGroup, names: Sequence[str]) -> list[str]:
     """List the columns of texts that are stored as indexes of a dictionary, as far as their size tells."""
-    found = []
-    wanted = {(name,) for name in names}
+    encoded = []
+    asked = {(name,) for name in names}
     chunks = metadata.row_group(group.number)
     for number, path in enumerate(_stored_paths(metadata)):
         chunk = chunks.column(number)
         if (
-            path in wanted
+            path in asked
             and chunk.physical_type == "BYTE_ARRAY"
             and str(metadata.schema.column(number).logical_type) == "String"
             and chunk.has_dictionary_page
             # Texts themselves would take more, apart from the dictionary.
             and chunk.total_uncompressed_size < 3 * group.rows + _MOST_DICTIONARY
         ):
-            found.append(path[0])
-    return found
+            encoded.append(path[0])
+    return encoded
 
 
 def _stored_paths(metadata: pq.FileMetaData) -> list[tuple[str, ...]]:
