@@ -19,7 +19,7 @@ from lake_core.delta.numpy_arrays import empty_table, integers, mask
 from lake_core.delta.path import locate_all
 from lake_core.delta.row_tracking import ROW_ID_FIELDS, materialized_columns
 from lake_core.delta.skipping import matching_partitions, partition_filter, partition_table, skip
-from lake_core.expression import TRUE, Filters, Predicate, columns, parse_where
+from lake_core.expression import TRUE, Filters, Predicate, bind_filters, columns, parse_predicate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -76,9 +76,14 @@ def plan_scan(snapshot: Snapshot, names: Sequence[str] | None, where: str | Filt
 
 
 def _predicate(where: str | Filters | Predicate | None, schema: pa.Schema) -> Predicate | None:
-    if isinstance(where, str | Sequence):
-        return parse_where(where, schema, now=now_ms(system_clock))[0]
-    return where
+    # Not `parse_where`: only operations record the text, which may be long.
+    match where:
+        case str(text):
+            return parse_predicate(text, schema, now=now_ms(system_clock))
+        case Sequence() as filters:
+            return bind_filters(filters, schema)
+        case predicate:
+            return predicate
 
 
 def files_of_partitions(snapshot: Snapshot, fields: Sequence[str], predicate: Predicate | None) -> pa.Table:
