@@ -30,6 +30,7 @@ from lake_core.testing import FaultStore, ManualClock
 from lake_core.testing.fault_store import StoreDied
 from tests.catalog.memory_catalog import MemoryCatalog, ReplacingCatalog
 from tests.examples import examples
+from tests.store.s3.deltalake_options import deltalake_options
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
 EVERYTHING = {
@@ -249,13 +250,7 @@ def test_a_branch_in_a_bucket_is_read_by_its_urls(
     change(lake, lambda table: table.append(rows(*range(10, 5000))))
     change(lake, lambda table: table.delete("id % 7 = 3"))
     sync_branches(lake, catalog, "db")
-    theirs = {
-        "AWS_ACCESS_KEY_ID": str(s3_options["key"]),
-        "AWS_SECRET_ACCESS_KEY": str(s3_options["secret"]),
-        "AWS_ENDPOINT_URL": str(s3_options["endpoint_url"]),
-        "AWS_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
-    }
+    theirs = deltalake_options(s3_options)
     found = read(location(catalog), storage_options=theirs)
     assert held(found) == held(lake.delta(PATH, ref="dev").to_arrow())
 

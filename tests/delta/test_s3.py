@@ -9,6 +9,7 @@ import pytest
 from lake_core.delta import DeltaTable
 from tests.delta.tables import SCHEMA, ids, rows
 from tests.processes import run_together
+from tests.store.s3.deltalake_options import deltalake_options
 
 
 def _append(url: str, options: dict[str, object], worker: int) -> None:
@@ -24,13 +25,7 @@ def test_processes_race_on_one_table(s3_url: str, s3_options: dict[str, object])
     run_together(_append, [(s3_url, s3_options, worker) for worker in range(4)])
     table = DeltaTable.open(s3_url, storage_options=s3_options)
     assert (table.version, ids(table.to_arrow())) == (20, list(range(40)))
-    theirs = {
-        "AWS_ACCESS_KEY_ID": str(s3_options["key"]),
-        "AWS_SECRET_ACCESS_KEY": str(s3_options["secret"]),
-        "AWS_ENDPOINT_URL": str(s3_options["endpoint_url"]),
-        "AWS_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
-    }
+    theirs = deltalake_options(s3_options)
     other = deltalake.DeltaTable(s3_url, storage_options=theirs)
     result = deltalake.QueryBuilder().register("t", other).execute("select id from t").read_all()
     assert sorted(pa.table(result)["id"].to_pylist()) == list(range(40))

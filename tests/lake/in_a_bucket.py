@@ -11,6 +11,7 @@ from lake_core.lake.errors import Conflict
 from lake_core.store import open_store
 from tests.lake.lakes import create_tables, ids, plain, rows, values
 from tests.processes import run_together
+from tests.store.s3.deltalake_options import deltalake_options
 
 TABLES = ("t/a", "t/b", "t/c")
 Options = dict[str, object]
@@ -28,13 +29,7 @@ def theirs(url: str, path: str, options: Options) -> list[int]:
             "allow_http": "true",
         }
     else:
-        given = {
-            "AWS_ACCESS_KEY_ID": str(options["key"]),
-            "AWS_SECRET_ACCESS_KEY": str(options["secret"]),
-            "AWS_ENDPOINT_URL": str(options["endpoint_url"]),
-            "AWS_REGION": "us-east-1",
-            "AWS_ALLOW_HTTP": "true",
-        }
+        given = deltalake_options(options)
     table = deltalake.DeltaTable(f"{url}/{path}", storage_options=given)
     result = deltalake.QueryBuilder().register("t", table).execute("select id from t").read_all()
     return sorted(pa.table(result)["id"].to_pylist())
