@@ -192,7 +192,7 @@ class DataFileWriter:
 
     def _encode(self, rows: pa.Table, values: tuple[str | None, ...]) -> _OpenFile:
         stored = self._stored(rows)
-        file = self._open(values, stored.schema, without_nan(rows))
+        file = self._open(values, stored.schema, without_nan(stored))
         file.write(stored)
         file.encode()
         return file
@@ -302,6 +302,8 @@ def change_rows(rows: pa.Table, kind: str) -> pa.Table:
 
 def without_nan(rows: pa.Table) -> bool | list[str]:
     """Return the Parquet columns that get statistics: all of them (True) if none holds a NaN.
+
+    `rows` are as the file has them, under its names.
 
     Columns with a NaN get none, because the bounds in a Parquet footer ignore NaN. For Spark, NaN is above every
     number, so Spark would skip row groups that have matching rows.

@@ -180,3 +180,16 @@ def test_a_text_named_as_a_field_of_a_struct_is_read_with_it(tmp_path: Path) -> 
     rows = {"id": range(50), "r": [{"v": "x" * 9}] * 50, "r.v": range(50)}
     table.append(pa.table(rows, schema=schema))
     assert table.to_arrow(where="id = 7").to_pylist() == [{"id": 7, "r": {"v": "x" * 9}, "r.v": 7}]
+
+
+def test_a_nan_has_no_bounds_in_the_footer_where_columns_swapped_their_names(tmp_path: Path) -> None:
+    # The file's columns have the names of the other column each.
+    table = DeltaTable.create(tmp_path, pa.schema([("x", pa.float64()), ("y", pa.float64())]))
+    table.set_properties({"delta.columnMapping.mode": "name"})
+    for name, other in (("x", "z"), ("y", "x"), ("z", "y")):
+        table.rename_column(name, other)
+    table.append(pa.table({"x": [1.0, 2.0], "y": [3.0, _NAN]}))
+    [path] = tmp_path.glob("*.parquet")
+    row_group = pq.read_metadata(path).row_group(0)  # type: ignore[no-untyped-call]
+    columns = [row_group.column(index) for index in range(2)]
+    assert {column.path_in_schema: column.is_stats_set for column in columns} == {"x": False, "y": True}
