@@ -153,13 +153,14 @@ def without_unions(type: Type) -> Type:
 def with_rounded_integers(type: Type) -> Type:
     """Return a fused type with float64 in the place of integers and floats in one union.
 
-    Values of that type exist only if float64 holds each of the integers exactly.
+    Values of that type exist only if float64 holds each of the integers exactly. A union of records, arrays, sets, maps
+    or errors stays as it is: they do not become one type.
     """
     match type:
         case NamedType(name, inner):
             return NamedType(name, with_rounded_integers(inner))
-        case UnionType(members):
-            return fused_types(map(with_rounded_integers, members), "union", round_integers=True)
+        case UnionType(members) if not any(map(is_composite, members)):
+            return fused_types(members, "union", round_integers=True)
     return map_components(type, with_rounded_integers)
 
 
