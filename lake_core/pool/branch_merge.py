@@ -46,8 +46,8 @@ class BranchMerge:
         new = child.keys() - base - parent.keys()
         deleted = base & parent.keys() - child.keys()
         gone = base - parent.keys() - child.keys()
-        moved = heirs(history.own_changes(self.child), gone, parent.keys()) & new
-        moved |= (heirs(history.own_changes(tip), gone, child.keys()) & parent.keys()) - deleted
+        moved = heirs(history.right_changes(), gone, parent.keys()) & new
+        moved |= (heirs(history.left_changes(), gone, child.keys()) & parent.keys()) - deleted
         if moved:
             ids = tuple(sorted(gone))
             raise DeleteConflict(

@@ -71,18 +71,9 @@ class MergeHistory:
         """Return the commits that the left tip contains and the right one does not, in no order."""
         return [self._changes[id] for id, side in self._sides.items() if side == _LEFT]
 
-    def own_changes(self, tip: str) -> list[Change]:
-        """Return the commits of a branch that no merge base contains, the newest first.
-
-        Of a merge, this is the merge itself, without the commits that it brought.
-
-        Args:
-            tip: One of the two tips.
-        """
-        contained: set[str] = set()
-        for base in self.bases:
-            self._contain(base, contained)
-        return [change for change in self._chain(tip) if change.commit.id not in contained]
+    def right_changes(self) -> list[Change]:
+        """Return the commits that the right tip contains and the left one does not, in no order."""
+        return [self._changes[id] for id, side in self._sides.items() if side == _RIGHT]
 
     def since_bases(self, tip: str) -> list[Change]:
         """Return the commits of a branch since it has contained all merge bases, the newest first.

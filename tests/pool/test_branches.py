@@ -351,6 +351,35 @@ def test_a_merge_is_not_reverted_where_a_later_one_brought_what_it_deleted(pool:
     assert keys(pool) == [1, 2]
 
 
+def test_a_compaction_that_comes_by_another_branch_conflicts_with_a_deletion(pool: Pool) -> None:
+    pool.create_branch("by")
+    pool.load([{"k": 2}], "dev")
+    pool.load([{"k": 3}], "dev")
+    pool.merge("dev")
+    pool.delete("k >= 2")
+    pool.compact(branch="dev")
+    pool.merge("dev", "by")
+    with pytest.raises(DeleteConflict):
+        pool.merge("by")
+    assert keys(pool) == [1]
+
+
+def test_of_two_compactions_that_come_by_other_branches_the_second_conflicts(pool: Pool) -> None:
+    known = {each.id for each in pool.objects()}
+    for name in ("by", "other by"):
+        pool.create_branch(name)
+    pool.load([{"k": 2}], "dev")
+    pool.load([{"k": 3}], "dev")
+    pool.create_branch("other", at="dev")
+    for branch, by in (("dev", "by"), ("other", "other by")):
+        pool.compact(sorted({each.id for each in pool.objects(branch)} - known), branch)
+        pool.merge(branch, by)
+    pool.merge("by")
+    with pytest.raises(DeleteConflict):
+        pool.merge("other by")
+    assert keys(pool) == [1, 2, 3]
+
+
 def test_a_commit_of_another_branch_is_not_reverted(pool: Pool) -> None:
     commit = load(pool)
     with pytest.raises(NoSuchCommit):
