@@ -124,7 +124,10 @@ class PoolApplication:
             self._check_reads(before, after, head)
             if new:
                 self._check_not_received(new, before, after, head)
-        if gone and (new or len(gone) < len(removed) or self._live_on({each.id for each in gone}, before, after, head)):
+        is_part = bool(new) or len(gone) < len(removed)
+        if gone and (
+            self.context.by_writes or is_part or self._live_on({each.id for each in gone}, before, after, head)
+        ):
             raise DatasetConflict(_message(gone, self.context.onto), kind="ObjectDeleted")
         change = _Change(() if gone else tuple(removed.values()), tuple(new), markers, config, marked or {}, left_out)
         return self._write(change, head, "COMMIT", after, NIL if before is None else before.branch.commit)

@@ -105,14 +105,19 @@ def test_numbers_of_a_union_stay_json_text() -> None:
 @pytest.mark.parametrize(
     ("value", "texts"),
     [
-        ([{"sku": "a", "price": 10}, {"sku": "b", "price": 10.5}], ['{"sku":"a","price":10}', '{"sku":"b","price":10.5}']),
+        (
+            [{"sku": "a", "price": 10}, {"sku": "b", "price": 10.5}],
+            ['{"sku":"a","price":10}', '{"sku":"b","price":10.5}'],
+        ),
         ([{"x": 1}, {"y": 2}], ['{"x":1}', '{"y":2}']),
         ([[1], [1.5]], ["[1]", "[1.5]"]),
         ([[1], ["x"]], ["[1]", '["x"]']),
         ([{"x": [1, 2.5]}, {"x": [1]}], ['{"x":[1,2.5]}', '{"x":[1]}']),
     ],
 )
-def test_records_and_arrays_of_several_types_in_one_array_become_json_text(value: list[object], texts: list[str]) -> None:
+def test_records_and_arrays_of_several_types_in_one_array_become_json_text(
+    value: list[object], texts: list[str]
+) -> None:
     rows = to_columns(pool_of([{"k": 1, "list": value}]).scan()).read_all()
     assert rows["list"].to_pylist() == [texts]
 
