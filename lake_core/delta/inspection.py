@@ -249,9 +249,9 @@ class DeltaInspection(Inspection[ObjectStore]):
         for commit in islice(history(self.snapshot, _MERGES_LOOKED_AT), _MERGES_LOOKED_AT):
             parameters = commit.get("operationParameters")
             if commit.get("operation") == "MERGE" and isinstance(parameters, dict):
-                names = _equal_columns(str(parameters.get("predicate") or ""))
-                if names and set(names) <= set(self.schema().names):
-                    return names
+                own = {name.lower(): name for name in self.schema().names}
+                names = [own.get(name.lower()) for name in _equal_columns(str(parameters.get("predicate") or ""))]
+                return () if None in names else [name for name in names if name is not None]
         return ()
 
     def row_changes(self, before: Inspection[ObjectStore] | None, key: Sequence[str], most_rows: int) -> RowChanges:
@@ -322,6 +322,6 @@ def _equal_columns(predicate: str) -> Sequence[str]:
         sides = (each.this, each.expression) if isinstance(each, exp.EQ) else ()
         if len(sides) != 2 or not all(isinstance(side, exp.Column) for side in sides):
             continue
-        if sides[0].name == sides[1].name and sides[0].table != sides[1].table:
+        if sides[0].name.lower() == sides[1].name.lower() and sides[0].table != sides[1].table:
             names[sides[0].name] = None
     return list(names)

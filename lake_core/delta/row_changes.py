@@ -14,7 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.delta.conform import conform_out
 from lake_core.delta.difference import file_changes
+from lake_core.delta.errors import CorruptDataFile
 from lake_core.delta.net_feed import groupable, uncancelled
 from lake_core.delta.numpy_arrays import empty_table, integers, mask
 from lake_core.delta.row_conflict import VectorChanges
@@ -103,11 +105,24 @@ def _conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
             continue
         if column.type == child.type:
             columns.append(column)
-        elif pa.types.is_nested(column.type):
+        elif pa.types.is_nested(column.type) and not pa.types.is_nested(child.type):
             columns.append(pa.chunked_array([pa.array(map(repr, python_values(column)), pa.string())]))
         else:
-            columns.append(column.cast(child.type))
+            columns.append(_converted(column, child))
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _converted(column: pa.ChunkedArray, target: pa.Field) -> pa.ChunkedArray:
+    """Return the values of a column as those of the type that both snapshots have in common. Raises TooMuchToShow."""
+    try:
+        if not pa.types.is_nested(column.type):
+            return column.cast(target.type)
+        return conform_out(pa.table({target.name: column}), pa.schema([target])).column(0)
+    except (pa.ArrowException, CorruptDataFile):
+        raise TooMuchToShow(
+            f"the column {target.name!r} was of another type, {column.type}, and has values that {target.type} does "
+            "not hold: compare versions that are closer to one another"
+        ) from None
 
 
 def _read(snapshot: Snapshot | None, files: pa.Table, schema: pa.Schema) -> Iterator[pa.Table]:

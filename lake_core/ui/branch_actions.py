@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lake_core.ui.action_plan import Plan, commit_at, differences, needed, outlook_of, value
 from lake_core.ui.errors import InvalidRequest
-from lake_core.ui.merge import STRATEGIES, preview_of, strategy_of
+from lake_core.ui.merge import STRATEGIES, preview_of, strategy_of, what_a_strategy_loses
 from lake_core.ui.page import title_of, url
 from lake_core.ui.settings import without_secrets
 
@@ -28,6 +28,7 @@ def merge_plan(visit: Visit) -> Plan:
     will = [*outlook.sentences(into), f"{ref} does not change."]
     if preview is not None and preview.resolved:
         will.append(f"Conflicts are decided, {STRATEGIES[strategy]}: {', '.join(sorted(preview.resolved))}.")
+        will.append(what_a_strategy_loses(ref, into, strategy))
     if squash:
         will.append(f"The commits of {ref} are not listed in the history of {into}.")
     return Plan(

@@ -17,7 +17,7 @@ from lake_core.ui.arrays import chunk_map_svg
 from lake_core.ui.changes import changed_between, revisions_change
 from lake_core.ui.commit import changes_of
 from lake_core.ui.errors import InvalidRequest
-from lake_core.ui.page import Page, url
+from lake_core.ui.page import Page, differs, url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -186,7 +186,7 @@ def _page_of(changes: RowChanges, kind: str, offset: int, count: int) -> Iterato
                     "kind": each,
                     "before": old,
                     "after": new,
-                    "cells": {name for name in changes.names if old.get(name) != new.get(name)},
+                    "cells": {name for name in changes.names if differs(old.get(name), new.get(name))},
                 }
             else:
                 row = {"before": new, "after": None} if each == "removed" else {"before": None, "after": new}
@@ -223,7 +223,7 @@ def compare_file_page(visit: Visit) -> Page:
     lines: list[Mapping[str, Any]] = []
     is_text = all(side is None or isinstance(side, str) for side in sides)
     if is_text:
-        before, after = ((side if isinstance(side, str) else "").splitlines() for side in sides)
+        before, after = (_as_lines(side) if isinstance(side, str) else [] for side in sides)
         lines = list(islice(_lines(before, after), _MOST_LINES))
     return Page(
         "compare_file.html",
@@ -259,6 +259,13 @@ def _text(revision: Revision, key: str) -> str | bytes | None:
         return data.decode()
     except UnicodeDecodeError:
         return data
+
+
+def _as_lines(text: str) -> Sequence[str]:
+    """Return the lines of a text: what ends one differently, or not at all, is another line."""
+    lines = text.split("\n")
+    lines = [f"{line[:-1]}␍" if line.endswith("\r") else line for line in lines]
+    return [*lines[:-1], f"{lines[-1]} (no newline at the end)"] if lines[-1] else lines[:-1]
 
 
 def _lines(before: Sequence[str], after: Sequence[str]) -> Iterator[Mapping[str, Any]]:

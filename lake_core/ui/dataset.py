@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from lake_core.ui.plots import line_plot, short_bytes
 from lake_core.ui.row_condition import row_condition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from lake_core.graveler import Commit
     from lake_core.inspection import Inspection, VersionInfo
@@ -250,6 +251,7 @@ def row_page(visit: Visit) -> Page:
     names: dict[str, None] = {}
     end, looked_at = time.monotonic() + _READ_SECONDS, 0
     is_partial = False
+    is_valid, ends_at, ends_because = False, None, ""
     for commit in commits:
         if time.monotonic() > end:
             is_cut = True
@@ -257,12 +259,20 @@ def row_page(visit: Visit) -> Page:
         looked_at += 1
         # Each is compared with its own parent: in a history with merges, the one before it in the list is another's.
         parent = commit.parents[0] if commit.parents else None
-        after, has_more_after = _selected(visit, commit.id, path, where, names)
         is_known = parent is None or visit.refs.has_commit(parent)
         before: Sequence[Mapping[str, Any]] = []
-        has_more_before = False
-        if parent is not None and is_known:
-            before, has_more_before = _selected(visit, parent, path, where, names)
+        has_more_after = has_more_before = False
+        try:
+            after, has_more_after = _selected(visit, commit.id, path, where, names)
+            is_valid = True
+            if parent is not None and is_known:
+                before, has_more_before = _selected(visit, parent, path, where, names)
+        except LakeError as error:
+            if not is_valid:
+                raise
+            # The columns were others before.
+            ends_at, ends_because = commit, str(error).rstrip(".")
+            break
         is_partial = is_partial or has_more_before or has_more_after
         gone, come = _without(before, after), _without(after, before)
         if gone or come:
@@ -282,6 +292,8 @@ def row_page(visit: Visit) -> Page:
             "looked_at": looked_at,
             "is_cut": is_cut,
             "most_compared": _MOST_COMPARED if is_partial else None,
+            "ends_at": ends_at,
+            "ends_because": ends_because,
             "older": commits[min(looked_at, len(commits) - 1)] if is_cut and looked_at > 1 else None,
         },
         None,
@@ -301,12 +313,23 @@ def _selected(
 
 
 def _without(rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the rows that others do not have, or not as often. Their texts are compared: NaN does not equal NaN."""
-    left = Counter(map(repr, others))
-    left.subtract(map(repr, rows))
+    """Return the rows that others do not have, or not as often. Their texts are compared: NaN does not equal NaN.
+
+    A null is the same as a column or a field that a row lacks: to add one changes no row.
+    """
+    left = Counter(map(_text_of, others))
+    left.subtract(map(_text_of, rows))
     kept = []
     for row in reversed(rows):
-        if left[text := repr(row)] < 0:
+        if left[text := _text_of(row)] < 0:
             left[text] += 1
             kept.append(row)
     return kept[::-1]
+
+
+def _text_of(value: Any) -> str:
+    """Return the text of a value, without the nulls of its fields."""
+    if isinstance(value, Mapping):
+        fields = sorted((str(name), _text_of(each)) for name, each in value.items() if each is not None)
+        return repr(fields)
+    return repr([_text_of(each) for each in value]) if isinstance(value, list) else repr(value)

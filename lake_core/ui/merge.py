@@ -27,6 +27,15 @@ STRATEGIES: Mapping[str, str] = {
 _MERGES: Mapping[str, MergeStrategy | None] = {"": None, "theirs": "theirs", "ours": "ours"}
 
 
+def what_a_strategy_loses(ref: str, into: str, strategy: str) -> str:
+    """Say whose changes of a table that conflicts are gone after the merge."""
+    loser, taken = (into, ref) if strategy == "theirs" else (ref, into)
+    return (
+        f"Tables and files that conflict become those of {taken} as a whole: what {loser} changed in them is not in "
+        f"{into} afterwards. The comparison of the two sides shows it."
+    )
+
+
 def strategy_of(text: str) -> MergeStrategy | None:
     """Return the strategy that a page names; None for none. Raises InvalidRequest."""
     if text not in _MERGES:
@@ -72,6 +81,7 @@ def merge_page(visit: Visit) -> Page:
             "strategy": strategy,
             "strategies": STRATEGIES,
             "preview": preview,
+            "loses": what_a_strategy_loses(ref, into, strategy) if preview is not None and preview.resolved else "",
             "conflict": conflict,
             "nothing": nothing,
             "target": target,

@@ -6,6 +6,7 @@ import datetime as dt
 import decimal
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -31,6 +32,7 @@ _LONGEST_LINE = 160
 """How many letters of a message a list and a heading show."""
 _SHOWN_BYTES = 16
 """How many bytes of a binary value a cell shows."""
+_DAGSTER_RUN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SHORT_TEXT = 24
 """Values of at most so many letters stay on one line."""
 
@@ -73,10 +75,12 @@ def environment() -> Environment:
         "ago": ago,
         "title": title_of,
         "run": run_of,
+        "shortrun": short_run,
         "fact": lambda fact: readable_bytes(fact.value) if fact.unit == "bytes" else _number(fact.value),
         "property": lambda value, name: HIDDEN if is_secret_name(str(name)) else value,
     }
     made.filters.update(filters)
+    made.tests["differs"] = differs
     made.globals.update(url=url, now=lambda: dt.datetime.now(dt.UTC))
     return made
 
@@ -107,6 +111,16 @@ def title_of(message: str) -> str:
 def short_id(id: str) -> str:
     """Return the beginning of a commit's id."""
     return id[:12]
+
+
+def short_run(id: str) -> str:
+    """Return the beginning of a run's id if it is one of Dagster's, else all of it: others begin alike."""
+    return id[:8] if _DAGSTER_RUN.fullmatch(id) else id
+
+
+def differs(value: Any, other: Any) -> bool:
+    """Return whether two values are not the same. NaN is the same as NaN, and -0.0 is not 0.0."""
+    return repr(value) != repr(other)
 
 
 def time_text(instant: dt.datetime | str | None) -> Markup:
@@ -170,6 +184,8 @@ def value_text(value: Any, most_bytes: int | None = None) -> str:
         return "0x" + value[:most_bytes].hex() + (f"… {count_of(len(value), 'byte')}" if is_cut else "")
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else repr(value)
+    if isinstance(value, decimal.Decimal):
+        return format(value, "f")
     if isinstance(value, dt.datetime):
         return value.isoformat(sep=" ")
     if isinstance(value, Mapping) or (isinstance(value, Sequence) and not isinstance(value, str)):
@@ -181,7 +197,7 @@ def _jsonable(value: Any, most_bytes: int | None) -> Any:
     if isinstance(value, bytes):
         return value_text(value, most_bytes)
     if isinstance(value, decimal.Decimal):
-        return str(value)
+        return value_text(value)
     if isinstance(value, Mapping):
         return {str(name): _jsonable(each, most_bytes) for name, each in value.items()}
     if isinstance(value, list | tuple):
