@@ -17,7 +17,7 @@ SKIPPED = "lake/skipped"
 """Whether an earlier attempt had written everything."""
 
 
-def receipt_metadata(receipt: Receipt) -> dict[str, str]:
+def receipt_metadata(receipt: Receipt) -> dict[str, str | bool]:
     """Return the commit that published a write, or the session that it is staged in.
 
     Staged data becomes visible later or never, and its materialization is not changed then. So the metadata does not
@@ -32,5 +32,6 @@ def receipt_metadata(receipt: Receipt) -> dict[str, str]:
         BRANCH: receipt.branch,
         COMMIT: receipt.commit,
         SESSION: receipt.session,
+        SKIPPED: True if receipt.skipped else None,
     }
     return {name: value for name, value in metadata.items() if value is not None}

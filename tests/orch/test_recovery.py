@@ -72,6 +72,15 @@ def test_what_was_done_again_is_not_published_too(bench: Bench) -> None:
     check_published(bench)
 
 
+def test_what_a_plain_run_made_since_is_not_published_too(bench: Bench) -> None:
+    run = failed_publish(bench)
+    bench.lake.settings.unprotect("main")
+    assert bench.run().is_success
+    with pytest.raises(NothingToRecover, match=r"has made .* again after session"):
+        recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
+    check_published(bench)
+
+
 def test_a_failed_run_is_not_recovered(bench: Bench) -> None:
     bench.wish(totals="fail")
     run = bench.run()

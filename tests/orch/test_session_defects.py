@@ -10,6 +10,7 @@ import pytest
 
 from lake_orch import DeltaIOManager, GateFailed, LakeResource, SessionAlert, lake_executor, testing, with_sessions
 from lake_orch.dagster.runs.recovery import recover, recover_all, settle
+from lake_orch.errors import StepsLeftOut
 from lake_orch.jobs.ops import lake_recover
 from lake_orch.jobs.session_sensors import reap
 from lake_orch.tags import EPOCH_TAG
@@ -138,3 +139,13 @@ def test_a_recovery_holds_the_gate_of_the_resource_that_the_run_had(bench: Bench
     with pytest.raises(GateFailed):
         recover(bench.instance, bench.lake, session.id, gate="blocking", keep_failed_for=KEEP)
     assert bench.rows("orders") == []
+
+
+def test_steps_that_a_refused_run_was_to_do_again_are_published_by_the_next_one(bench: Bench) -> None:
+    bench.wish(totals="fail")
+    failed = bench.run()
+    chosen = dg.ReexecutionOptions(failed.run_id, step_selection=["orders", "lines"])
+    assert StepsLeftOut.__name__ in bench.error(bench.run(reexecution_options=chosen))
+    bench.wish()
+    assert bench.resume(failed).is_success
+    check_published(bench)

@@ -24,6 +24,8 @@ READING_CODE = "lake.at('{commit}').delta('{path}').to_arrow()"
 
 SIZE = "dagster/size_bytes"
 """The size of the table. Dagster shows it as the asset's storage, in a readable unit."""
+_WHOLE_PARTITION = ("overwrite", "error")
+"""The modes after which a partition has only the rows that were written."""
 _REMOVED = ("numRemovedFiles", "numTargetFilesRemoved")
 
 
@@ -52,7 +54,7 @@ def write_metadata(
     written = _sum(result.rows for result in results)
     counts = {
         "dagster/row_count": state.rows,
-        PARTITION_ROWS: (written if state.slice_rows is None else state.slice_rows) if one_partition else None,
+        PARTITION_ROWS: _partition_rows(state, written, operation) if one_partition else None,
         ROWS_WRITTEN: written,
         "lake/bytes_written": _sum(result.bytes for result in results),
         "lake/files_added": _sum(result.files for result in results),
@@ -74,6 +76,11 @@ def write_metadata(
         "dagster/uri": url,
         PATH: path,
     }
+
+
+def _partition_rows(state: TableState, written: int | None, operation: str | None) -> int | None:
+    """Return the number of rows of the partition after the write, if it is known."""
+    return written if state.slice_rows is None and operation in _WHOLE_PARTITION else state.slice_rows
 
 
 def outcome(result: OperationResult, url: str, receipt: Receipt | None) -> str:

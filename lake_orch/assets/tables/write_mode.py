@@ -10,7 +10,9 @@ from typing import Literal, TypeAlias
 import pyarrow as pa
 
 from lake_core.delta import DeltaTable, OperationResult
+from lake_core.delta.operations.rewrite import on_partitions_only
 from lake_core.delta.operations.write import Write
+from lake_core.expression import parse_predicate
 from lake_core.txn import Txn
 from lake_orch.assets.tables.definition import creation_schema
 from lake_orch.assets.tables.merge_settings import SOURCE, TARGET, MergeSettings
@@ -105,14 +107,22 @@ def _merge(settings: MergeSettings, rows: Rows, part: TablePart, txn: Txn) -> Op
 
 
 def _plan_overwrite(schema: pa.Schema, part: TablePart, *, dynamic: bool) -> Write:
-    settings = part.settings
+    settings, where = part.settings, part.where
+    if dynamic and where is not None:
+        if not on_partitions_only(parse_predicate(where, part.table.schema), part.table.metadata):
+            raise InvalidDefinition(
+                f"{part.rows_name} cannot be written by mode 'overwrite_partitions': the partitions of the table, "
+                f"{list(part.table.metadata.partition_columns)}, may have rows of other partitions of the asset. Use "
+                "mode 'overwrite', or partition the table by the column of the asset's partitions"
+            )
+        where = None  # no partition of the table has rows of other partitions of the asset
     schema_mode = None if settings.schema_mode == "fill" else settings.schema_mode
     partition_by = None
     if schema_mode == "overwrite":
         # The new schema has the comments and other attributes of the declared columns. That of the rows lacks them.
         schema, partition_by = creation_schema(settings, schema), settings.partition_by
     return part.table.plan_overwrite(
-        schema, where=part.where, dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by
+        schema, where=where, dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by
     )
 
 

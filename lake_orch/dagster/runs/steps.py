@@ -14,7 +14,7 @@ from lake_orch.dagster.runs.run_session import from_tags
 from lake_orch.runs.task_states import TryState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from dagster import DagsterInstance, DagsterRun
 
@@ -95,19 +95,18 @@ class StepStates:
         """Forget the steps that a run leaves out for good.
 
         A run that is asked for some steps leaves out others that never began, and one that re-executes no other run
-        those that failed as well. Steps that it maps once more are other ones.
+        those that failed as well. Steps that it maps once more are other ones. A run that was to do a step again, but
+        never began with it, leaves it as it was.
         """
         mapped_anew = {key for key in planned if key.endswith(_MAPPED)}
-        self._steps = {
-            key: executions
-            for key, executions in self._steps.items()
-            if ("[" not in key or _pattern(key) not in mapped_anew)
-            and (
-                key in planned
-                or executions[-1].state is TryState.SUCCEEDED
-                or (executions[-1].number is not None and is_re_execution)
-            )
-        }
+        kept: dict[str, list[_Execution]] = {}
+        for key, executions in self._steps.items():
+            if "[" in key and _pattern(key) in mapped_anew:
+                continue
+            begun = executions if key in planned else _until_last_begun(executions)
+            if key in planned or (begun and (begun[-1].state is TryState.SUCCEEDED or is_re_execution)):
+                kept[key] = begun
+        self._steps = kept
 
     def _add_outputs(self, steps: Iterable[ExecutionStepSnap], begun: Collection[str]) -> None:
         """Note the outputs of steps, and which of them the steps that began have used."""
@@ -173,6 +172,12 @@ class StepStates:
             return task
         step, output = parsed
         return step if output in ("", "result") else f"{step}.{output}"
+
+
+def _until_last_begun(executions: Sequence[_Execution]) -> list[_Execution]:
+    """Return the executions up to the last one that began."""
+    begun = [at for at, each in enumerate(executions) if each.number is not None]
+    return list(executions[: begun[-1] + 1]) if begun else []
 
 
 def _pattern(step_key: str) -> str:
