@@ -180,6 +180,52 @@ def test_a_merge_that_could_move_rows_to_other_partitions_is_refused(
     assert not DeltaTable.exists(f"{root}/tables/orders")
 
 
+def test_an_asset_with_partitions_overwrites_the_partitions_of_the_table(root: str, resources: dict[str, Any]) -> None:
+    values = iter([[1, 2], [1, 2], [2, 3]])
+    metadata = {"partition_expr": "region", "lake/mode": "overwrite_partitions", "lake/partition_by": ["region", "k"]}
+
+    @dg.asset(partitions_def=REGIONS, metadata=metadata)
+    def orders(context: dg.AssetExecutionContext) -> pa.Table:
+        k = next(values)
+        return pa.table({"region": [context.partition_key] * 2, "k": k, "v": [k[0]] * 2})
+
+    for key in ("eu", "us", "eu"):
+        dg.materialize([orders], partition_key=key, resources=resources)
+    assert sorted((row["region"], row["k"], row["v"]) for row in rows(root, "orders")) == [
+        ("eu", 1, 1),
+        ("eu", 2, 2),
+        ("eu", 3, 2),
+        ("us", 1, 1),
+        ("us", 2, 1),
+    ]
+
+
+def test_partitions_of_the_table_that_others_share_are_not_overwritten(resources: dict[str, Any]) -> None:
+    metadata = {"partition_expr": "region", "lake/mode": "overwrite_partitions", "lake/partition_by": ["k"]}
+
+    @dg.asset(partitions_def=REGIONS, metadata=metadata)
+    def orders() -> pa.Table:
+        return pa.table({"region": ["eu"], "k": [1], "v": [1]})
+
+    with pytest.raises(InvalidDefinition, match="may have rows of other partitions of the asset"):
+        dg.materialize([orders], partition_key="eu", resources=resources)
+
+
+def test_rows_of_a_partition_are_counted_or_not_given(resources: dict[str, Any]) -> None:
+    """Two appends of two rows: the table is not partitioned by the column of the partitions."""
+    metadata = {"partition_expr": "region", "lake/mode": "append", "lake/partition_by": ["k"]}
+
+    @dg.asset(partitions_def=REGIONS, metadata=metadata)
+    def orders() -> pa.Table:
+        return pa.table({"region": ["eu", "eu"], "k": [1, 2], "v": [1, 2]})
+
+    for _ in range(2):
+        result = dg.materialize([orders], partition_key="eu", resources=resources)
+    (event,) = result.asset_materializations_for_node("orders")
+    assert event.metadata["lake/rows_written"].value == 2
+    assert "dagster/partition_row_count" not in event.metadata
+
+
 def test_a_single_run_over_two_dimensions(root: str, resources: dict[str, Any]) -> None:
     """Ranges of several dimensions are no range of keys for Dagster: what a run is for are its keys."""
     both = dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS})

@@ -504,3 +504,73 @@ def test_an_array_that_is_gone_is_linked_where_it_was(fresh: tuple[Lake, TestCli
         assert links
         for link in links:
             page_of(client, link.replace("&amp;", "&"))
+
+
+def test_a_commit_that_adds_a_column_changed_no_row(fresh: tuple[Lake, TestClient]) -> None:
+    lake, client = fresh
+    with lake.session(message="writes") as s:
+        s.create_delta("t", pa.schema([("id", pa.int64())])).append(pa.table({"id": [1]}))
+    with lake.session(message="widens") as s:
+        s.delta("t").add_columns(pa.schema([("note", pa.string())]))
+    page = page_of(client, "/row/t?where=id = 1")
+    assert "writes</a>" in page
+    assert "widens</a>" not in page
+
+
+def test_the_history_of_a_row_goes_back_to_where_its_columns_were_others(fresh: tuple[Lake, TestClient]) -> None:
+    lake, client = fresh
+    with lake.session() as s:
+        s.create_delta("t", pa.schema([("id", pa.int64())])).append(pa.table({"id": [1]}))
+    with lake.session() as s:
+        s.delta("t").add_columns(pa.schema([("note", pa.string())]))
+    with lake.session(message="notes") as s:
+        s.delta("t").update({"note": "'n'"})
+    page = page_of(client, "/row/t?where=id = 1 AND note = 'n'")
+    assert "notes</a>" in page
+    assert "The history ends at" in page
+
+
+def test_rows_of_a_struct_that_gained_a_field_are_compared(fresh: tuple[Lake, TestClient]) -> None:
+    lake, client = fresh
+    with lake.session() as s:
+        table = s.create_delta("t", pa.schema([("id", pa.int64()), ("x", pa.struct([("a", pa.int64())]))]))
+        table.append(pa.table({"id": [1, 2], "x": [{"a": 1}, {"a": 2}]}))
+    with lake.session() as s:
+        s.delta("t").append(pa.table({"id": [3], "x": [{"a": 3, "b": 3}]}), schema_mode="merge")
+        s.delta("t").update({"id": "id + 10"}, "id = 2")  # writes the row of id 1 again, with the new field
+    page = page_of(client, "/compare/dataset?from=main~1&to=main&path=t&key=-")
+    text = " ".join(re.sub(r"<[^>]*>", " ", page).split())
+    assert "rows added 2 rows removed 1" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(b"a\r\nb\r\n", b"a\nb\n"), (b"a\nb", b"a\nb\n"), (b"a\xe2\x80\xa8b", b"a\nb")]
+)
+def test_files_that_differ_in_what_ends_their_lines_differ(
+    fresh: tuple[Lake, TestClient], old: bytes, new: bytes
+) -> None:
+    lake, client = fresh
+    for body in (old, new):
+        with lake.session() as s:
+            s.put("f.txt", body)
+    assert "Nothing differs" not in page_of(client, "/compare/file?from=main~1&to=main&path=f.txt")
+
+
+def test_nan_that_stayed_nan_is_not_marked(fresh: tuple[Lake, TestClient]) -> None:
+    lake, client = fresh
+    with lake.session() as s:
+        table = s.create_delta("t", pa.schema([("id", pa.int64()), ("f", pa.float64()), ("v", pa.int64())]))
+        table.append(pa.table({"id": [1], "f": [float("nan")], "v": [1]}))
+    with lake.session() as s:
+        s.delta("t").update({"v": "2"})
+    page = page_of(client, "/compare/dataset?from=main~1&to=main&path=t&key=id")
+    assert re.search(r'class="is">\s*<span class="nowrap">2<', page)
+    assert not re.search(r'class="is">\s*<span class="nowrap">NaN<', page)
+
+
+def test_runs_of_airflow_are_told_apart(fresh: tuple[Lake, TestClient]) -> None:
+    lake, client = fresh
+    for day in ("2026-11-27", "2026-11-28"):
+        with lake.session(metadata={"run": f"scheduled__{day}"}) as s:
+            s.put("f", day.encode())
+    assert "scheduled__2026-11-28" in re.sub(r'title="[^"]*"', "", page_of(client, "/history?ref=main"))
