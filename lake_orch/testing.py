@@ -44,13 +44,14 @@ def materialize(
         instance: The Dagster instance. The default is a temporary one.
         tags: The tags of the run.
         gate: The failed checks that prevent publishing. The default is the gate of the tags or of the resource.
-        resume: The id of a failed session to continue.
+        resume: The id of a failed session to continue. It needs the instance of its runs, which knows what they did.
         raise_on_error: Raise the errors of steps.
         options: The other options of `dg.materialize`.
 
     Raises:
         GateFailed: A check prevents publishing.
         Conflict: Another writer has published conflicting changes.
+        ValueError: `resume` is given without `instance`.
     """
 
     def run(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> dg.ExecuteInProcessResult:
@@ -95,6 +96,9 @@ def _as_session(
     resume: str | None,
     name: str,
 ) -> dg.ExecuteInProcessResult:
+    if resume is not None and instance is None:
+        # A temporary instance knows no earlier run, and what those staged would be left out.
+        raise ValueError(f"pass the instance in which the runs of session {resume} ran, to resume it")
     with (
         nullcontext(instance) if instance else dg.DagsterInstance.ephemeral() as opened_instance,
         find_lake(resources, name, opened_instance, run_config) as resource,

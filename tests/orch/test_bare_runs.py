@@ -67,6 +67,12 @@ def tables(lake: Lake, ref: str = "main") -> dict[str, int]:
 BOTH = {"tables/first": 2, "tables/second": 2}
 
 
+def test_a_session_is_not_resumed_without_the_instance_of_its_runs(lake: Lake) -> None:
+    session = lake.open_session(id="failed")
+    with pytest.raises(ValueError, match="pass the instance"):
+        testing.materialize(assets(), resources=resources(lake), resume=session.id)
+
+
 def test_materialize_publishes_a_run_whole(lake: Lake, instance: dg.DagsterInstance) -> None:
     result = testing.materialize(assets(), resources=resources(lake), instance=instance)
     assert result.success

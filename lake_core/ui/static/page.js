@@ -23,6 +23,9 @@ for (const select of document.querySelectorAll("select[data-submit]")) {
   select.addEventListener("change", () => select.form.requestSubmit());
 }
 
+// On a narrow screen the menu is wider than the page.
+document.querySelector("nav.main [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
+
 // What is wider than the page is scrolled by keys, too.
 for (const area of document.querySelectorAll(".scroll")) {
   if (area.scrollWidth > area.clientWidth) area.tabIndex = 0;
