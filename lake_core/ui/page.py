@@ -163,7 +163,7 @@ def cell(value: Any) -> Markup:
     if len(text) > _LONGEST_TEXT:
         is_counted = isinstance(value, str)
         return _cut(text, text[:_LONGEST_TEXT], f"… {count_of(length, 'letter')}" if is_counted else "…")
-    return Markup('<span class="nowrap">{}</span>').format(text) if len(text) <= _SHORT_TEXT else Markup(escape(text))
+    return Markup('<span class="{}">{}</span>').format("nowrap" if len(text) <= _SHORT_TEXT else "broad", text)
 
 
 def _cut(text: str, begin: str, ending: str) -> Markup:
