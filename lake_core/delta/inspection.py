@@ -250,8 +250,8 @@ class DeltaInspection(Inspection[ObjectStore]):
             parameters = commit.get("operationParameters")
             if commit.get("operation") == "MERGE" and isinstance(parameters, dict):
                 own = {name.lower(): name for name in self.schema().names}
-                names = [own.get(name.lower()) for name in _equal_columns(str(parameters.get("predicate") or ""))]
-                return () if None in names else [name for name in names if name is not None]
+                names = _equal_columns(str(parameters.get("predicate") or ""))
+                return [own[name] for name in names] if own.keys() >= set(names) else ()
         return ()
 
     def row_changes(self, before: Inspection[ObjectStore] | None, key: Sequence[str], most_rows: int) -> RowChanges:
@@ -303,7 +303,7 @@ def _sliced(tables: Iterator[pa.Table], offset: int, count: int, schema: pa.Sche
 
 
 def _equal_columns(predicate: str) -> Sequence[str]:
-    """Return the columns that the condition of a merge compares with the source's of the same name."""
+    """Return the columns that the condition of a merge compares with the source's of the same name, in lower case."""
     try:
         texts = json.loads(predicate)
         text = texts[0] if isinstance(texts, list) and len(texts) == 1 else predicate
@@ -322,6 +322,7 @@ def _equal_columns(predicate: str) -> Sequence[str]:
         sides = (each.this, each.expression) if isinstance(each, exp.EQ) else ()
         if len(sides) != 2 or not all(isinstance(side, exp.Column) for side in sides):
             continue
-        if sides[0].name.lower() == sides[1].name.lower() and sides[0].table != sides[1].table:
-            names[sides[0].name] = None
+        name, other = (side.name.lower() for side in sides)
+        if name == other and sides[0].table != sides[1].table:
+            names[name] = None
     return list(names)

@@ -86,7 +86,7 @@ def run_query(state: StateStore, query: str, most_rows: int, limits: Limits | No
             raise _timeout(limits) from None
         if (failure := next((table.failure for table in tables if table.failure is not None), None)) is not None:
             raise failure from None
-        known = ", ".join(_quoted(path) for path in sorted(set(names.values()))) or "none"
+        known = ", ".join(quoted(path) for path in sorted(set(names.values()))) or "none"
         others = "".join(
             f"\n{dataset_format(record.format).instead_of_sql(record.path)}"
             for record in _others_mentioned(state, parsed)
@@ -166,7 +166,8 @@ def _others_mentioned(state: StateStore, parsed: exp.Expr | None) -> Sequence[Da
     return [record for record in records if {record.path.lower(), record.path.rpartition("/")[2].lower()} & named]
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a name as an identifier of SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import RedirectResponse, Response
 
-from lake_core.errors import LakeError
+from lake_core.errors import LakeError, StoreError
 from lake_core.inspection import NotShown, RowRequest, TooMuchToShow
 from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.lake.refs.history import History
@@ -251,7 +251,7 @@ def row_page(visit: Visit) -> Page:
     names: dict[str, None] = {}
     end, looked_at = time.monotonic() + _READ_SECONDS, 0
     is_partial = False
-    is_valid, ends_at, ends_because = False, None, ""
+    is_condition_valid, ends_at, ends_because = False, None, ""
     for commit in commits:
         if time.monotonic() > end:
             is_cut = True
@@ -264,13 +264,13 @@ def row_page(visit: Visit) -> Page:
         has_more_after = has_more_before = False
         try:
             after, has_more_after = _selected(visit, commit.id, path, where, names)
-            is_valid = True
+            is_condition_valid = True
             if parent is not None and is_known:
                 before, has_more_before = _selected(visit, parent, path, where, names)
         except LakeError as error:
-            if not is_valid:
+            if not is_condition_valid or isinstance(error, StoreError):
                 raise
-            # The columns were others before.
+            # The columns were others before, or their values.
             ends_at, ends_because = commit, str(error).rstrip(".")
             break
         is_partial = is_partial or has_more_before or has_more_after

@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 
 from lake_core.readable import count_of, readable_bytes
 from lake_core.report.commits import run_of
+from lake_core.report.query import quoted
 from lake_core.report.values import date_text, plain
 from lake_core.ui.settings import HIDDEN, is_secret_name, without_secrets
 
@@ -76,6 +77,7 @@ def environment() -> Environment:
         "title": title_of,
         "run": run_of,
         "shortrun": short_run,
+        "quoted": quoted,
         "fact": lambda fact: readable_bytes(fact.value) if fact.unit == "bytes" else _number(fact.value),
         "property": lambda value, name: HIDDEN if is_secret_name(str(name)) else value,
     }

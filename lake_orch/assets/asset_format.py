@@ -24,7 +24,7 @@ from lake_orch.assets.report import describe_write, read_with
 from lake_orch.definition_metadata import MODE, REF, read_text
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import table_path
-from lake_pipes.metadata import PATH, SKIPPED, receipt_metadata
+from lake_pipes.metadata import PATH, receipt_metadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -178,7 +178,6 @@ class Written:
         metadata = {
             **({} if receipt is None else receipt_metadata(receipt)),
             **read_with(commit, path, READING_CODE),
-            **({SKIPPED: True} if is_skipped else {}),
             "dagster/uri": url,
             PATH: path,
         }

@@ -190,6 +190,6 @@ def test_a_nan_has_no_bounds_in_the_footer_where_columns_swapped_their_names(tmp
         table.rename_column(name, other)
     table.append(pa.table({"x": [1.0, 2.0], "y": [3.0, _NAN]}))
     [path] = tmp_path.glob("*.parquet")
-    row_group = pq.read_metadata(path).row_group(0)  # type: ignore[no-untyped-call]
+    row_group = pq.read_metadata(path).row_group(0)
     columns = [row_group.column(index) for index in range(2)]
     assert {column.path_in_schema: column.is_stats_set for column in columns} == {"x": False, "y": True}

@@ -22,15 +22,15 @@ def theirs(url: str, path: str, options: Options) -> list[int]:
     if url.startswith("gs:"):
         return ids(plain(open_store(url, storage_options=options), path))
     if url.startswith("az:"):
-        given = {
+        storage_options = {
             "account_name": str(options["account_name"]),
             "account_key": str(options["account_key"]),
             "endpoint": str(options["endpoint"]),
             "allow_http": "true",
         }
     else:
-        given = deltalake_options(options)
-    table = deltalake.DeltaTable(f"{url}/{path}", storage_options=given)
+        storage_options = deltalake_options(options)
+    table = deltalake.DeltaTable(f"{url}/{path}", storage_options=storage_options)
     result = deltalake.QueryBuilder().register("t", table).execute("select id from t").read_all()
     return sorted(pa.table(result)["id"].to_pylist())
 

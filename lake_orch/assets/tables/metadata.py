@@ -14,6 +14,7 @@ from lake_orch.assets.report import read_with
 from lake_orch.assets.tables.definition import comment_of, generation_of
 from lake_orch.assets.tables.settings import TableSettings
 from lake_orch.assets.tables.state import TableState, table_state
+from lake_orch.assets.tables.write_mode import LEAVES_ONLY_ITS_ROWS
 from lake_orch.location import table_name
 from lake_orch.spark.type_name import spark_type_name
 from lake_orch.tags import PARTITION_ROWS, VERSION
@@ -24,8 +25,6 @@ READING_CODE = "lake.at('{commit}').delta('{path}').to_arrow()"
 
 SIZE = "dagster/size_bytes"
 """The size of the table. Dagster shows it as the asset's storage, in a readable unit."""
-_WHOLE_PARTITION = ("overwrite", "error")
-"""The modes after which a partition has only the rows that were written."""
 _REMOVED = ("numRemovedFiles", "numTargetFilesRemoved")
 
 
@@ -80,7 +79,7 @@ def write_metadata(
 
 def _partition_rows(state: TableState, written: int | None, operation: str | None) -> int | None:
     """Return the number of rows of the partition after the write, if it is known."""
-    return written if state.slice_rows is None and operation in _WHOLE_PARTITION else state.slice_rows
+    return written if state.slice_rows is None and operation in LEAVES_ONLY_ITS_ROWS else state.slice_rows
 
 
 def outcome(result: OperationResult, url: str, receipt: Receipt | None) -> str:

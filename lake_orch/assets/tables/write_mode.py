@@ -135,3 +135,5 @@ _MODES: Mapping[TableWriteMode, WriteMode] = {
     "error": WriteMode(_error, replaces_table=True),
     "ignore": WriteMode(_ignore, replaces_table=True),
 }
+LEAVES_ONLY_ITS_ROWS = frozenset[str](name for name, mode in _MODES.items() if mode.replaces_table)
+"""The modes after which the slice that they wrote has no other rows."""

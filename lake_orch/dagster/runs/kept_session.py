@@ -15,7 +15,7 @@ from lake_orch.dagster.runs.lineage import will_retry
 from lake_orch.dagster.runs.observations import materialized
 from lake_orch.dagster.runs.plan import plan_of
 from lake_orch.dagster.runs.steps import StepStates
-from lake_orch.dagster.runs.upstream import newest_materializations
+from lake_orch.dagster.runs.upstream import made_elsewhere, newest_materializations
 from lake_orch.tags import BRANCH_TAG, RUN
 
 if TYPE_CHECKING:
@@ -86,10 +86,4 @@ def _is_completed(
         newest = [*(same or newest_materializations(instance, key, None)).values()]
         if any(each.timestamp > record.opened.timestamp() for each in newest):
             return False
-    return all(
-        newest.run_id in ids
-        for output in held
-        for newest in newest_materializations(
-            instance, output.key, None if output.partition is None else [output.partition]
-        ).values()
-    )
+    return not any(made_elsewhere(instance, held, ids))

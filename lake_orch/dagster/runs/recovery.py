@@ -6,7 +6,7 @@ publishes a session whose steps all succeeded. Neither changes what is published
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
@@ -23,7 +23,7 @@ from lake_orch.dagster.runs.publishing import publish_session
 from lake_orch.dagster.runs.run_session import Gate, from_tags, held_gate
 from lake_orch.dagster.runs.steps import StepStates
 from lake_orch.dagster.runs.unpublished import advice_on, prospects, report_unpublished
-from lake_orch.dagster.runs.upstream import newest_materializations
+from lake_orch.dagster.runs.upstream import made_elsewhere
 from lake_orch.errors import NothingToRecover
 from lake_orch.tags import SESSION_TAG
 
@@ -162,20 +162,11 @@ def _obstacle(instance: DagsterInstance, session: str) -> str | None:
     later = _started_over(instance, runs)
     if later:
         return f"run {later[0].run_id} has repeated the work of session {session}: publishing both would duplicate it"
-    return _made_anew(instance, session, {run.run_id for run in runs})
-
-
-def _made_anew(instance: DagsterInstance, session: str, runs: Collection[str]) -> str | None:
-    """Return the reason not to recover a session if another run has made one of its assets since, or None."""
-    for output in materialized(instance, session):
-        partitions = None if output.partition is None else [output.partition]
-        for newest in newest_materializations(instance, output.key, partitions).values():
-            if newest.run_id not in runs:
-                return (
-                    f"run {newest.run_id} has made {output.key.to_user_string()} again after session {session}: "
-                    "publishing both could duplicate rows. If both shall count, publish it with "
-                    f"`lake publish {session}`"
-                )
+    for key, run_id in made_elsewhere(instance, materialized(instance, session), {run.run_id for run in runs}):
+        return (
+            f"run {run_id} has made {key.to_user_string()} again after session {session}: publishing both could "
+            f"duplicate rows. If both shall count, publish it with `lake publish {session}`"
+        )
     return None
 
 

@@ -103,9 +103,12 @@ class StepStates:
         for key, executions in self._steps.items():
             if "[" in key and _pattern(key) in mapped_anew:
                 continue
-            begun = executions if key in planned else _until_last_begun(executions)
-            if key in planned or (begun and (begun[-1].state is TryState.SUCCEEDED or is_re_execution)):
-                kept[key] = begun
+            if key in planned:
+                kept[key] = executions
+                continue
+            tried = _until_last_begun(executions)
+            if tried and (tried[-1].state is TryState.SUCCEEDED or is_re_execution):
+                kept[key] = tried
         self._steps = kept
 
     def _add_outputs(self, steps: Iterable[ExecutionStepSnap], begun: Collection[str]) -> None:
@@ -176,8 +179,8 @@ class StepStates:
 
 def _until_last_begun(executions: Sequence[_Execution]) -> list[_Execution]:
     """Return the executions up to the last one that began."""
-    begun = [at for at, each in enumerate(executions) if each.number is not None]
-    return list(executions[: begun[-1] + 1]) if begun else []
+    last = max((at for at, each in enumerate(executions) if each.number is not None), default=-1)
+    return list(executions[: last + 1])
 
 
 def _pattern(step_key: str) -> str:

@@ -24,12 +24,13 @@ from lake_orch.errors import UpstreamUnpublished
 from lake_orch.location import table_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from dagster import AssetKey, DagsterInstance, EventLogRecord
 
     from lake_core.lake import Lake
     from lake_orch._dagster import StepExecutionContext
+    from lake_orch.dagster.runs.observations import Materialized
 
 _RECORDS = 500
 """The number of events in one query."""
@@ -64,6 +65,17 @@ def newest_materializations(
             AssetRecordsFilter(asset_key=key, storage_ids=newest[first : first + _RECORDS]), limit=_RECORDS
         ).records
     }
+
+
+def made_elsewhere(
+    instance: DagsterInstance, outputs: Iterable[Materialized], runs: Collection[str]
+) -> Iterator[tuple[AssetKey, str]]:
+    """Yield the assets that other runs than these have made since, each with the run of its newest materialization."""
+    for output in outputs:
+        partitions = None if output.partition is None else [output.partition]
+        for newest in newest_materializations(instance, output.key, partitions).values():
+            if newest.run_id not in runs:
+                yield output.key, newest.run_id
 
 
 def check_published(
