@@ -12,6 +12,7 @@ from dagster._core.errors import DagsterExecutionInterruptedError, DagsterHomeNo
 from dagster._core.events import AssetObservationData, DagsterEventBatchMetadata, EngineEventData
 from dagster._core.execution.context.system import PlanOrchestrationContext, StepExecutionContext
 from dagster._core.execution.plan.handle import ResolvedFromDynamicStepHandle
+from dagster._core.execution.plan.outputs import StepOutputHandle
 from dagster._core.execution.plan.plan import ExecutionPlan
 from dagster._core.execution.retries import RetryMode
 from dagster._core.execution.stats import StepEventStatus
@@ -48,6 +49,7 @@ __all__ = [
     "StepDependencyConfig",
     "StepEventStatus",
     "StepExecutionContext",
+    "StepOutputHandle",
     "class_of_resource",
     "configured_defaults",
     "nested_resources",

@@ -82,6 +82,13 @@ class StepsLeftOut(LakeOrchError):
     """A run continues a session, but leaves out steps of it that have not succeeded. Nothing was published."""
 
 
+class AlreadyRead(LakeOrchError):
+    """Two runs of an asset have read the same new records, and the other one was published first. Nothing was written.
+
+    A new run reads what is left.
+    """
+
+
 class UpstreamUnpublished(LakeOrchError):
     """A run reads an asset whose newest rows are not published. Nothing was read."""
 

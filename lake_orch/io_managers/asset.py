@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import fields
 from typing import Any
 
-from dagster import ConfigurableIOManager, DagsterRun, InputContext, OutputContext
+from dagster import ConfigurableIOManager, InputContext, OutputContext
 
 from lake_core.errors import LakeError
 from lake_core.lake.errors import DatasetNotFound
@@ -16,7 +16,6 @@ from lake_orch.assets.place import Place
 from lake_orch.dagster.metadata import dagster_metadata
 from lake_orch.dagster.page_links import page_links
 from lake_orch.dagster.runs.attempt import RunOfStep, run_of, step_of
-from lake_orch.dagster.runs.run_session import from_tags
 from lake_orch.errors import InvalidDefinition
 from lake_orch.io_managers.input import check_input_published, reads_itself, request_of, type_of_each_partition
 from lake_orch.io_managers.logged_warnings import logged_warnings
@@ -156,14 +155,7 @@ class _Step:
         return self._lake.is_staged(self._request.path, step.instance, step.dagster_run)
 
     def unread(self, latest: Callable[[], str]) -> tuple[str | None, str]:
-        from lake_orch.io_managers.last_run import bounds_of_read, reader_of, report_read
+        from lake_orch.io_managers.last_run import unread
 
-        reader = reader_of(self._context, self._request.subject)
-        bounds = bounds_of_read(self._context, reader, latest, self._is_published)
-        report_read(self._context, bounds, reader)
-        return bounds.since, bounds.until
-
-    def _is_published(self, run: DagsterRun) -> bool:
-        """Return whether other runs can read what a run wrote."""
-        session = from_tags(run)
-        return session is None or self._lake.open().get_session(session.id).record.is_published
+        position = unread(self._context, self._lake, self._request, latest)
+        return position.since, position.until

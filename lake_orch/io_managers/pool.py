@@ -53,7 +53,7 @@ class PoolIOManager(AssetIOManager):
         columns: the fields to load.
         lake/shape: the name or the text of the one type of records to load, such as `{ts:time,level:string}`.
         lake/start, lake/stop: the range of keys to load, without the stop.
-        lake/since: `last run` loads what was added since the asset's last materialization.
+        lake/since: `last run` loads what was added since the asset's last load on the branch.
         lake/ref: the branch, tag or commit of the lake to load from.
         lake/pool_commit: the commit of the pool to load.
 

@@ -20,6 +20,7 @@ from lake_core.workspace import Workspace
 from lake_orch.assets.asset_format import ReadOnce
 from lake_orch.dagster.runs.attempt import Attempt
 from lake_orch.dagster.runs.gate import check_step_gate
+from lake_orch.io_managers.unrecorded_reads import record_reads
 from lake_orch.resources import LakeResource
 
 T = TypeVar("T")
@@ -61,6 +62,7 @@ def write_with_retries(
         Conflict: The last attempt conflicts, or what the step has read has changed, or the value was read once, or the
             output is staged in a session that is published later.
         ConcurrentModification: The same, for a table outside of a lake.
+        AlreadyRead: What the step has read as new, another run has read as well.
     """
     attempt = Attempt.of_output(context, keys)
     conflict: Conflict | ConcurrentModification | None = None
@@ -74,6 +76,7 @@ def write_with_retries(
                 if not workspace.is_staged:
                     check_step_gate(context)
                 result = write(workspace)
+                record_reads(context.step_context, lake.root, workspace)
             return result, workspace
         except ReadOnce:
             if isinstance(conflict, Conflict):

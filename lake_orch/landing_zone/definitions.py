@@ -82,13 +82,17 @@ def batch_of(
     context: dg.AssetExecutionContext | dg.OpExecutionContext, zone: LandingZone, lake: LakeResource
 ) -> LandedBatch:
     """Start landing the batch of a run. Raises InvalidDefinition for a run without a batch in its tags, FilesGone."""
+    return LandedBatch.begin(ledger_of(zone, lake), _number_of_batch(context, zone))
+
+
+def _number_of_batch(context: dg.AssetExecutionContext | dg.OpExecutionContext, zone: LandingZone) -> int:
     tags = context.run.tags
     if tags.get(ZONE_TAG) != zone.name or not tags.get(BATCH_TAG, "").isdecimal():
         raise InvalidDefinition(
             f"this run has no batch of landing zone {zone.name!r}: its sensor requests runs with the tags {ZONE_TAG} "
             f"and {BATCH_TAG}; to land a batch by hand, launch a run with these tags"
         )
-    return LandedBatch.begin(ledger_of(zone, lake), int(tags[BATCH_TAG]))
+    return int(tags[BATCH_TAG])
 
 
 def landing_zone_asset(
@@ -154,13 +158,14 @@ def _batch_in_turn(
     context: dg.AssetExecutionContext, zone: LandingZone, lake: LakeResource, path: str, into: str
 ) -> LandedBatch:
     """Start landing the batch of a run. Raises BatchOutOfTurn if an earlier batch has not landed."""
-    batch = batch_of(context, zone, lake)
+    ledger, number = ledger_of(zone, lake), _number_of_batch(context, zone)
     branch = lake.branch_of(context.run.tags, context.instance)
     other = branch if lake.is_lake() and branch != lake.branch else None
-    before = landed(zone, lake, path, ledger_of(zone, lake), other, into=into)
-    if before < batch.number - 1:
+    before = landed(zone, lake, path, ledger, other, into=into)
+    batch = LandedBatch.begin(ledger, number, landed=0 if other is not None else before)
+    if before < number - 1:
         raise BatchOutOfTurn(
-            f"batch {batch.number} of landing zone {zone.name!r} cannot land before batch {before + 1}: "
+            f"batch {number} of landing zone {zone.name!r} cannot land before batch {before + 1}: "
             "re-execute that one first"
         )
     return batch

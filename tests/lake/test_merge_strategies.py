@@ -302,6 +302,14 @@ def test_a_conflict_names_the_other_commit_and_its_run(lake: Lake) -> None:
     assert contradiction.commits[0].metadata["run"] == "r-17"
 
 
+def test_a_conflict_names_no_commit_that_the_branch_already_has(lake: Lake) -> None:
+    diverge(lake, update(1), update(2))
+    head = lake.list_branches()["main"]
+    with pytest.raises(Conflict) as refused:
+        lake.merge("dev")
+    assert [commit.id for commit in refused.value.contradictions[0].commits] == [head]
+
+
 def test_a_conflict_names_the_commit_that_changed_a_file(lake: Lake) -> None:
     diverge(lake, put("notes.txt", b"here"), put("notes.txt", b"there"))
     changed = lake.list_branches()["main"]

@@ -203,6 +203,17 @@ def test_late_and_rewritten_files_are_told_once(zone: Zone) -> None:
     ] == [1]
 
 
+def test_a_file_that_is_rewritten_is_told_though_its_batch_ran_again_before_the_sensor(zone: Zone) -> None:
+    zone.drop("a.parquet", 1)
+    (request,) = zone.requests()
+    assert zone.run(request)
+    zone.drop("a.parquet", 10, 11)
+    assert zone.run(request)
+    zone.drain()
+    assert zone.ids() == [1]
+    assert [metadata.get("lake/rewritten_files") for metadata in zone.observations()] == [1]
+
+
 def test_a_file_that_is_replaced_before_it_landed_is_read_as_it_is(zone: Zone) -> None:
     zone.fail = True
     zone.drop("a.parquet", 1)

@@ -4,7 +4,6 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -398,82 +397,3 @@ def test_errors_name_the_asset_and_what_to_do(root: str, resources: dict[str, An
 
     with pytest.raises(NoSuchPool, match=r"there is no pool dataset at .*materialize it first"):
         dg.materialize([dg.AssetSpec("absent"), early], resources=resources)
-
-
-# What is new since the last run
-
-
-def test_an_asset_reads_what_was_added_since_its_last_run(
-    tmp_path: Path, pool_root: str, resources: dict[str, Any]
-) -> None:
-    batch: list[dict[str, Any]] = []
-    fails = False
-
-    @dg.asset(name="events", metadata={"lake/key": "k", "lake/mode": "append"})
-    def events() -> Any:
-        return batch
-
-    @dg.asset(
-        io_manager_key="tables",
-        metadata={"lake/mode": "append"},
-        ins={"events": dg.AssetIn(metadata={"lake/since": "last run"})},
-    )
-    def table(events: pa.Table) -> pa.Table:
-        if fails:
-            raise ValueError("on purpose")
-        return events
-
-    def rows() -> list[dict[str, Any]]:
-        return resources["lake"].read_table("tables/table", None).to_arrow().sort_by("k").to_pylist()
-
-    with dg.DagsterInstance.ephemeral(str(tmp_path)) as instance:
-
-        def run(asset: Any, **options: Any) -> dg.ExecuteInProcessResult:
-            return dg.materialize([events, table], selection=[asset], resources=resources, instance=instance, **options)
-
-        batch[:] = [{"k": 1}]
-        run(events)
-        run(table)
-        assert rows() == [{"k": 1}]
-        batch[:] = [{"k": 2, "new": "x"}]
-        run(events)
-        fails = True
-        assert not run(table, raise_on_error=False).success
-        fails = False
-        batch[:] = [{"k": 3}]
-        run(events)
-        run(table)
-        assert rows() == [{"k": 1, "new": None}, {"k": 2, "new": "x"}, {"k": 3, "new": None}]
-        run(table)
-        assert len(rows()) == 3, "nothing was new"
-
-
-def test_an_asset_reads_what_was_added_to_the_partitions_of_another(
-    tmp_path: Path, pool_root: str, resources: dict[str, Any]
-) -> None:
-    read: list[str] = []
-
-    @dg.asset(name="events", partitions_def=DAYS, metadata={"partition_expr": "ts"})
-    def written(context: dg.AssetExecutionContext) -> Any:
-        return [{"ts": context.partition_time_window.start, "by": context.run.tags["by"]}]
-
-    @dg.asset(ins={"events": dg.AssetIn(metadata={"lake/since": "last run"})})
-    def reader(events: Iterator) -> None:  # type: ignore[type-arg]
-        read[:] = [record["by"] for record in events]
-
-    with dg.DagsterInstance.ephemeral(str(tmp_path)) as instance:
-
-        def run(asset: Any, **options: Any) -> dg.ExecuteInProcessResult:
-            return dg.materialize(
-                [written, reader], selection=[asset], resources=resources, instance=instance, **options
-            )
-
-        for partition, by in (("2024-01-01", "a"), ("2024-01-02", "b")):
-            run(written, partition_key=partition, tags={"by": by})
-        run(reader)
-        assert sorted(read) == ["a", "b"]
-        run(written, partition_key="2024-01-02", tags={"by": "again"})
-        run(reader)
-        assert read == ["again"]
-        run(reader)
-        assert read == [], "nothing was new"

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from lake_core import Lake
 from lake_core.delta.errors import SchemaMismatch
 from lake_core.pool.zson.reader import parse_values
 from lake_orch import DeltaIOManager, LakeResource, PoolIOManager, SparkResource
@@ -24,6 +25,7 @@ class Pipeline:
 
     def __init__(self, root: Path, instance: dg.DagsterInstance) -> None:
         self.instance = instance
+        Lake.create(str(root))
         self.lake = LakeResource(root=str(root))
         self.spark: SparkResource | None = None
 

@@ -37,7 +37,8 @@ def with_commits(
     contradictions = []
     for each in error.contradictions:
         is_dataset = each.path in error.datasets
-        commits = _of_dataset(refs, head, each.path) if is_dataset else _of_key(repository, refs, head, base, each.path)
+        changes = _of_dataset if is_dataset else _of_key
+        commits = changes(repository, refs, head, base, each.path)
         try:
             contradictions.append(replace(each, commits=[_other(commit) for commit in islice(commits, _MOST)]))
         except LakeError:
@@ -54,8 +55,16 @@ def _first_parents(refs: RefsState, head: Commit, most: int) -> Iterator[Commit]
         head = refs.first_parent(head)
 
 
-def _of_dataset(refs: RefsState, head: Commit, path: str) -> Iterator[Commit]:
-    return (commit for commit in _first_parents(refs, head, _COMMITS_OF_DATASETS) if path in changed_datasets(commit))
+def _of_dataset(repository: Repository, refs: RefsState, head: Commit, base: StateStore, path: str) -> Iterator[Commit]:
+    """Yield the commits that changed a dataset since the base, newest first."""
+    old, prefix = base.view.tree, f"{path}/".encode()
+    for commit in _first_parents(refs, head, _COMMITS_OF_DATASETS):
+        if path not in changed_datasets(commit):
+            continue
+        now = repository.commit_state(commit).view
+        if next(now.graveler.diff(old, now.tree, prefix), None) is None:
+            return
+        yield commit
 
 
 def _of_key(repository: Repository, refs: RefsState, head: Commit, base: StateStore, key: str) -> Iterator[Commit]:

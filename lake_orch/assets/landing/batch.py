@@ -49,10 +49,11 @@ class LandedBatch:
     root: str = field(repr=False)
 
     @classmethod
-    def begin(cls, ledger: Ledger, number: int) -> LandedBatch:
+    def begin(cls, ledger: Ledger, number: int, *, landed: int = 0) -> LandedBatch:
         """Start landing a batch with the current state of its files.
 
-        Raises InvalidDefinition for an unknown number, FilesGone.
+        `landed` is the last batch that has landed, where the ledger may not have it yet. What a run reads of a batch
+        that has landed changes nothing. Raises InvalidDefinition for an unknown number, FilesGone.
         """
         record = ledger.batch(number)
         if record is None:
@@ -62,7 +63,7 @@ class LandedBatch:
             )
         filesystem, root = ledger.zone.filesystem()
         files = list(_now(record, filesystem, root.rstrip("/"), ledger.zone))
-        if number > ledger.landed:
+        if number > max(ledger.landed, landed):
             ledger.note_read(files)
         return cls(ledger.zone, number, files, filesystem, root.rstrip("/"))
 

@@ -90,7 +90,9 @@ def outcome(result: OperationResult, url: str, receipt: Receipt | None) -> str:
         return f"an earlier attempt committed it to {target}: nothing written"
     size = "" if result.bytes is None else f" ({readable_bytes(result.bytes)})"
     rows = "rows" if result.rows is None else count_of(result.rows, "row")
-    if receipt is not None and staged:
+    if receipt is None:
+        return f"{rows}{size} for {url}, to be published with the step's other writes"
+    if staged:
         return f"{rows}{size} staged for {url}, to be published with session {receipt.session}"
     return f"{rows}{size} to {url}, version {result.version}"
 

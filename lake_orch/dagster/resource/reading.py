@@ -152,9 +152,14 @@ class ReadableLake(LakeOfRuns):
         )
 
     def read_files(
-        self, run: RunOfStep | None, *, ref: str | None = None, step: StepExecutionContext | None = None
+        self,
+        run: RunOfStep | None,
+        *,
+        beside: str | None = None,
+        ref: str | None = None,
+        step: StepExecutionContext | None = None,
     ) -> ObjectStore:
-        """Open the lake's files as a run reads them.
+        """Open the lake's files as a run reads them, or as they are where it reads the dataset at the path `beside`.
 
         `ref` and `step` are as in `read_table`.
 
@@ -162,7 +167,7 @@ class ReadableLake(LakeOfRuns):
             RefNotFound: The lake has no such ref.
             NotALake: A ref is named, and the root is a folder of plain datasets.
         """
-        state = self._state(None, run, ref, step)
+        state = self._state(beside, run, ref, step)
         return open_store(self.root, storage_options=self.options() or None) if state is None else state
 
     def _state(
