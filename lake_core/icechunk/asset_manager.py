@@ -141,8 +141,8 @@ class AssetManager:
         Raises MissingObject, DamagedObject, UnsupportedSpecVersion.
         """
         paths = [MANIFESTS + encode_id(manifest_id) for manifest_id in manifest_ids]
-        objects = zip(self._get_many(paths), paths, strict=True)
-        return [decode_manifest(self._checked(data, path), path) for data, path in objects]
+        objects = zip(self._get_many(paths), paths, manifest_ids, strict=True)
+        return [decode_manifest(self._checked(data, path), path, manifest_id) for data, path, manifest_id in objects]
 
     def manifest(self, manifest_id: bytes) -> Manifest:
         """Return a manifest. Raises MissingObject, DamagedObject, UnsupportedSpecVersion."""
@@ -152,7 +152,7 @@ class AssetManager:
                 self._manifests.move_to_end(manifest_id)
                 return cached
         path = MANIFESTS + encode_id(manifest_id)
-        manifest = decode_manifest(self._checked(self._get(path), path), path)
+        manifest = decode_manifest(self._checked(self._get(path), path), path, manifest_id)
         with self._lock:
             if manifest_id not in self._manifests:
                 self._cached_bytes += manifest.size
@@ -181,10 +181,9 @@ class AssetManager:
         first, end = extents[:, :, 0], extents[:, :, 1]
         parts = [references_from(dimensions, {})]
         for number, ref in enumerate(array.manifests):
-            manifest = None if ref in without else self.manifest(ref.manifest_id).array(array.node_id)
-            if manifest is None:
+            if ref in without:
                 continue
-            references = manifest.references(dimensions)
+            references = self.manifest(ref.manifest_id).array(array.node_id).references(dimensions)
             visible = references.inside(box) & references.inside(ref.extents)
             overlaps = ((first[:number] < end[number]) & (first[number] < end[:number])).all(axis=1)
             for earlier in np.flatnonzero(overlaps).tolist():
@@ -195,7 +194,7 @@ class AssetManager:
     def transaction_log(self, snapshot_id: bytes) -> TransactionLog:
         """Return the transaction log of a snapshot. Raises MissingObject, DamagedObject, UnsupportedSpecVersion."""
         path = TRANSACTIONS + encode_id(snapshot_id)
-        return decode_transaction_log(self._checked(self._get(path), path), path)
+        return decode_transaction_log(self._checked(self._get(path), path), path, snapshot_id)
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
         """Write a snapshot under its id."""

@@ -16,7 +16,6 @@ from lake_core.icechunk.errors import IcechunkError
 from lake_core.icechunk.flexbuffer import encode_flexbuffer
 from lake_core.icechunk.hierarchy import check_hierarchy
 from lake_core.icechunk.identifier import encode_id, new_object_id
-from lake_core.icechunk.manifest import ChunkReferences, references_from
 from lake_core.icechunk.manifest_update import ManifestUpdater
 from lake_core.icechunk.marker import RESERVED, Marker, marker_metadata, recorded_markers
 from lake_core.icechunk.moves import logged_moves, moved_nodes
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from lake_core.clock import AwareClock
     from lake_core.icechunk.asset_manager import AssetManager
     from lake_core.icechunk.config import RepositoryConfig
+    from lake_core.icechunk.manifest import ChunkReferences
     from lake_core.txn import Txn
 
 _SMALL = 1_000
@@ -301,8 +301,7 @@ class _Manifests:
         self._pending += ((array.node_id, references) for references in update.new if len(references))
 
     def _read(self, array: ArrayNode, ref: ManifestRef) -> ChunkReferences:
-        manifest = self.assets.manifest(ref.manifest_id).array(array.node_id)
-        return references_from(len(array.shape), {}) if manifest is None else manifest.references(len(array.shape))
+        return self.assets.manifest(ref.manifest_id).array(array.node_id).references(len(array.shape))
 
     def _count(self, ref: ManifestRef) -> int:
         info = self.parent.manifest_files.get(ref.manifest_id)

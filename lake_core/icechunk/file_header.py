@@ -48,7 +48,8 @@ def encode_file(
 ) -> bytes:
     """Return a file of this type that holds the flatbuffer `body`. `level` is that of zstd."""
     header = MAGIC + _WRITER + bytes((spec_version, file_type, _ZSTD))
-    return header + zstandard.ZstdCompressor(level).compress(body)
+    # Any reader of zstd compares the checksum.
+    return header + zstandard.ZstdCompressor(level, write_checksum=True).compress(body)
 
 
 def spec_version_of(data: bytes) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lake_core.icechunk.compressed_locations import LocationDecoder
+from lake_core.icechunk.errors import DamagedObject
 from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL, FileType, decode_file, encode_file
 from lake_core.icechunk.flatbuffer import FlatbufferError, Positions, Table, Tables, damage_of
 from lake_core.icechunk.flatbuffer_writer import FlatbufferWriter, TableLayout, table_layout
@@ -162,11 +163,13 @@ class Manifest:
 
     __slots__ = ("_arrays", "_decoder", "_path", "size")
 
-    def __init__(self, body: bytes, path: str) -> None:
+    def __init__(self, body: bytes, path: str, manifest_id: bytes) -> None:
         self.size = len(body)
         self._path = path
         with damage_of(path):
             root = Table.root(body)
+            if root.structure(_ID, OBJECT_ID_LENGTH) != manifest_id:
+                raise DamagedObject(path, "it holds a manifest with another id")
             self._decoder = LocationDecoder(root.optional_blob(_DICTIONARY))
             arrays = root.tables(_ARRAYS)
             ids = arrays.required_structures(_NODE_ID, NODE_ID_LENGTH)
@@ -176,23 +179,25 @@ class Manifest:
 
     def arrays(self) -> Iterator[ArrayManifest]:
         """Yield the references of each array."""
-        for node_id in self._arrays:
-            array = self.array(node_id)
-            if array is not None:
-                yield array
+        return map(self.array, self._arrays)
 
-    def array(self, node_id: bytes) -> ArrayManifest | None:
-        """Return the references of an array, or None if the manifest has none of it."""
+    def array(self, node_id: bytes) -> ArrayManifest:
+        """Return the references of an array, of which a snapshot says that the manifest has some. Raises DamagedObject.
+
+        Chunks that have no reference are read as the fill value, so a lack of all of them must not be taken for that.
+        """
         array = self._arrays.get(node_id)
+        if array is None:
+            raise DamagedObject(self._path, "it holds nothing of an array that has chunks in it, by its snapshot")
         if isinstance(array, Table):
             with damage_of(self._path):
                 array = self._arrays[node_id] = ArrayManifest(array, self._path, self._decoder)
         return array
 
 
-def decode_manifest(data: bytes, path: str) -> Manifest:
-    """Return the manifest in a file. Raises DamagedObject, UnsupportedSpecVersion."""
-    return Manifest(decode_file(data, FileType.MANIFEST, path), path)
+def decode_manifest(data: bytes, path: str, manifest_id: bytes) -> Manifest:
+    """Return the manifest in a file, which must have this id. Raises DamagedObject, UnsupportedSpecVersion."""
+    return Manifest(decode_file(data, FileType.MANIFEST, path), path, manifest_id)
 
 
 def _reference(table: Table, decoder: LocationDecoder) -> ChunkReference:

@@ -296,8 +296,7 @@ class SessionState:
             return None
         for ref in array.manifests:
             if ref.contains(index):
-                references = self.assets.manifest(ref.manifest_id).array(array.node_id)
-                return None if references is None else references.find(index)
+                return self.assets.manifest(ref.manifest_id).array(array.node_id).find(index)
         return None
 
     def fetch(self, chunk: ChunkReference, start: int = 0, end: int | None = None) -> bytes:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from lake_core.icechunk.errors import DamagedObject
 from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL, FileType, decode_file, encode_file
 from lake_core.icechunk.flatbuffer import FlatbufferError, Table, Tables, damage_of
 from lake_core.icechunk.flatbuffer_writer import FlatbufferWriter, table_layout
@@ -59,12 +60,13 @@ class TransactionLog:
     """Each moved node once, those below a moved group too, by their new paths. Only version 2 has them."""
 
 
-def decode_transaction_log(data: bytes, path: str) -> TransactionLog:
-    """Return the transaction log in a file. Raises DamagedObject, UnsupportedSpecVersion."""
+def decode_transaction_log(data: bytes, path: str, snapshot_id: bytes) -> TransactionLog:
+    """Return the transaction log of a snapshot in a file. Raises DamagedObject, UnsupportedSpecVersion."""
     body = decode_file(data, FileType.TRANSACTION_LOG, path)
     with damage_of(path):
         root = Table.root(body)
-        root.structure(_ID, OBJECT_ID_LENGTH)
+        if root.structure(_ID, OBJECT_ID_LENGTH) != snapshot_id:
+            raise DamagedObject(path, "it holds the transaction log of another snapshot")
         arrays = root.tables(_UPDATED_CHUNKS)
         node_ids = arrays.required_structures(_NODE_ID, NODE_ID_LENGTH)
         return TransactionLog(

@@ -78,7 +78,7 @@ def test_texts_that_are_no_ids(text: str) -> None:
 @settings(deadline=None)
 def test_references_are_read_as_they_were_written(array: tuple[int, dict[tuple[int, ...], ChunkReference]]) -> None:
     dimensions, references = array
-    manifest = decode_manifest(encode_manifest(ID, {NODE: references_from(dimensions, references)}), "manifests/X")
+    manifest = decode_manifest(encode_manifest(ID, {NODE: references_from(dimensions, references)}), "manifests/X", ID)
     stored = manifest.array(NODE)
     assert stored is not None
     assert {index: stored.find(index) for index in references} == references
@@ -152,14 +152,14 @@ VERSIONS = pytest.mark.parametrize("version", [1, 2])
 
 
 def test_compressed_locations_are_read() -> None:
-    stored = decode_manifest(compressed_manifest(), "manifests/X").array(NODE)
+    stored = decode_manifest(compressed_manifest(), "manifests/X", ID).array(NODE)
     assert stored is not None
     one = stored.find((1, 2))
     columns = stored.references(2)
     assert one == columns.find((1, 2)) == VirtualChunk("s3://bucket/a/long/prefix/of/all/part-7.bin", 0, 8)
     assert len(columns.locations()) == len(stored.virtual_chunks().locations) == 40
     assert stored.inline_bytes() == 0
-    again = decode_manifest(encode_manifest(ID, {NODE: columns}, spec_version=2), "manifests/X").array(NODE)
+    again = decode_manifest(encode_manifest(ID, {NODE: columns}, spec_version=2), "manifests/X", ID).array(NODE)
     assert again is not None
     assert again.find((1, 2)) == one
 
@@ -175,7 +175,7 @@ def test_a_location_that_claims_to_be_giant_is_refused() -> None:
 @VERSIONS
 def test_moves_and_metadata_are_read_as_they_were_written(version: int) -> None:
     files = example_files(version)
-    log = decode_transaction_log(files[2], "transactions/X")
+    log = decode_transaction_log(files[2], "transactions/X", ID)
     assert [move.to_path for move in log.moved_nodes] == (["/a", "/h"] if version > 1 else [])
     snapshot = decode_snapshot(files[1], "snapshots/X")
     assert snapshot.metadata == {"k": [1, {"x": 2.5}]}
@@ -185,7 +185,7 @@ def test_moves_and_metadata_are_read_as_they_were_written(version: int) -> None:
 
 def read_all(number: int, data: bytes) -> None:
     if number in (0, 3, 6):
-        manifest = decode_manifest(data, "manifests/X")
+        manifest = decode_manifest(data, "manifests/X", ID)
         for array in manifest.arrays():
             array.find((1, 1))
             array.native_chunks()
@@ -202,7 +202,7 @@ def read_all(number: int, data: bytes) -> None:
         dict(snapshot.nodes)
         dict(snapshot.metadata)
     else:
-        decode_transaction_log(data, "transactions/X")
+        decode_transaction_log(data, "transactions/X", ID)
 
 
 @VERSIONS
