@@ -13,7 +13,7 @@ import pytest
 import zarr
 
 from lake_core import Lake
-from lake_core.icechunk import RepositoryConfig
+from lake_core.icechunk import Repository, RepositoryConfig
 from lake_core.icechunk.dataset_format import IcechunkFormat
 from lake_core.icechunk.errors import DamagedObject, InvalidRefName, UnsupportedSpecVersion
 from lake_core.icechunk.file_header import FileType, encode_file
@@ -417,6 +417,39 @@ def test_a_changed_configuration_comes_with_a_snapshot(lake: Lake, tmp_path: Pat
         repository.save_config()
     assert outside(tmp_path).lookup_branch("main") != before
     assert lake.icechunk(PATH).config.inline_chunk_threshold_bytes == 0
+
+
+def _save_outside(root: Path, threshold: int) -> None:
+    repository = Repository.open(root / PATH)
+    repository.config.inline_chunk_threshold_bytes = threshold
+    repository.save_config()
+
+
+def test_a_configuration_that_another_client_saves_is_adopted(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path)
+    with lake.session() as session:
+        session.create_icechunk(PATH, config=RepositoryConfig(inline_chunk_threshold_bytes=0))
+    _save_outside(tmp_path, 777)
+    with lake.session() as session:
+        zarr.create_group(session.icechunk(PATH).store, path="g")
+    assert lake.icechunk(PATH).config.inline_chunk_threshold_bytes == 777
+    assert Repository.open(tmp_path / PATH).config.inline_chunk_threshold_bytes == 777
+    assert "g" in zarr.open_group(outside(tmp_path).readonly_session("main").store, mode="r")
+
+
+@pytest.mark.parametrize("has_one", [False, True])
+def test_a_configuration_that_another_client_saves_is_not_replaced(tmp_path: Path, has_one: bool) -> None:
+    lake = Lake.create(tmp_path)
+    with lake.session() as session:
+        session.create_icechunk(PATH, config=RepositoryConfig(inline_chunk_threshold_bytes=0) if has_one else None)
+    _save_outside(tmp_path, 777)
+    session = lake.session()
+    repository = session.icechunk(PATH)
+    repository.config.inline_chunk_threshold_bytes = 33
+    repository.save_config()
+    with pytest.raises(Conflict, match="its configuration was changed on main too"):
+        session.publish()
+    assert Repository.open(tmp_path / PATH).config.inline_chunk_threshold_bytes == 777
 
 
 # Garbage

@@ -157,8 +157,13 @@ def _adopted_pointers(repository: Repository, refs: RefsState, target: StateStor
 
 def _is_ahead(view: DatasetView, key: str) -> bool | None:
     """Return whether a checked-out pointer comes after its value in main, or before it; None for neither."""
-    if bytes(view.checkout_store.get(key)) == bytes(view.get(key)):
+    folder = view.checkout_store
+    if bytes(folder.get(key)) == bytes(view.get(key)):
         return False
+    last = view.format.pointer_keys(folder)[-1]
+    if key != last and bytes(folder.get(last)) == bytes(view.get(last)):
+        # A checkout moves this one before the last, so another writer has moved it on.
+        return True
     # This comes first, because the other comparison may read all older values of main.
     if view.format.is_behind(key, view, view.checkout_store):
         return True

@@ -344,6 +344,10 @@ def check_free(state: StateStore, record: DatasetRecord, version: int | None, it
             current = _checked_out_pointer(view, key)
             if current is not None and bytes(current) != bytes(view.get(key)):
                 raise _diverged(view, key)  # its head is checked out, so something other than a publish moved it
+        for key in view.format.pointer_keys(view.checkout_store):
+            item = items.get(f"{record.path}/{key}")
+            if item is not None and not view.exists(key) and view.checkout_store.get(key) != state.content.get(item):
+                raise _diverged(view, key)  # it is new, and a checkout would replace it
         if view.format.superseded_pointers(view, view.checkout_store):
             raise _diverged(view, view.format.pointer_keys(view.checkout_store)[0])
     if version is None:
