@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -31,6 +31,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def exhaustive(values: Iterable[Any]) -> list[ParameterSet]:
     """Return parameters of a test that `make test-all` runs."""
     return [pytest.param(value, marks=pytest.mark.exhaustive) for value in values]
+
+
+def some_of(values: Iterable[tuple[Any, ...]], usual: Callable[[tuple[Any, ...]], bool]) -> list[ParameterSet]:
+    """Return parameters of a test, several at a time: `make test` runs the usual ones, `make test-all` all of them."""
+    return [pytest.param(*each, marks=[] if usual(each) else pytest.mark.exhaustive) for each in values]
 
 
 def examples(count: int) -> int:

@@ -18,6 +18,7 @@ from lake_core.delta import DeltaTable
 from lake_core.delta.errors import ConcurrentModification
 from lake_core.store import MemoryStore
 from tests.delta.tables import SCHEMA, held, ids, rows
+from tests.examples import some_of
 
 VECTORS = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
 
@@ -109,8 +110,14 @@ def test_two_at_once_are_two_in_turn(first: str, files: int) -> None:
 MARKING = ["delete 1", "delete 7", "update 2 and 9", "update even", "merge 5 to 8", "overwrite 4", "delete all but one"]
 
 
-@pytest.mark.parametrize("names", list(itertools.permutations(MARKING, 3)), ids=" / ".join)
-def test_three_at_once_are_three_in_turn(names: tuple[str, str, str]) -> None:
+def _is_in_order(names: tuple[str, ...]) -> bool:
+    places = [MARKING.index(name) for name in names]
+    return places in (sorted(places), sorted(places, reverse=True))
+
+
+@pytest.mark.parametrize(("first", "second", "third"), some_of(itertools.permutations(MARKING, 3), _is_in_order))
+def test_three_at_once_are_three_in_turn(first: str, second: str, third: str) -> None:
+    names = (first, second, third)
     table = created()
     handles = [DeltaTable.open(table.store) for _ in names]
     committed = []

@@ -12,6 +12,7 @@ from lake_core.lake.session.write_session import WriteSession
 from lake_core.store import MemoryStore
 from lake_core.testing.fault_store import FaultMode
 from lake_core.testing.manual_clock import ManualClock
+from tests.examples import exhaustive
 from tests.lake.id_datasets import PATH, Pool, Table
 from tests.lake.lakes import died_at, opened
 
@@ -160,7 +161,7 @@ def test_a_compaction_whose_files_are_gone_does_not_give_way(
     assert dataset.ids(lake) == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("mode", ["before", "after"])
+@pytest.mark.parametrize("mode", ["before", *exhaustive(["after"])])
 def test_a_publisher_that_dies_anywhere_leaves_all_rows(dataset: Table | Pool, mode: FaultMode) -> None:
     """After each death, the next attempt publishes the deletion once."""
 

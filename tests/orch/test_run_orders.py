@@ -434,12 +434,12 @@ def live(seed: int, steps: int) -> Life:
     return life
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(20), *exhaustive(range(20, 40))])
 def test_what_is_published_is_what_counts(seed: int) -> None:
     live(seed, 40)
 
 
-@pytest.mark.parametrize("part", [*range(2), *exhaustive(range(2, 20))])
+@pytest.mark.parametrize("part", [0, *exhaustive(range(1, 20))])
 def test_thousands_of_short_orders(part: int) -> None:
     for seed in range(10_000 + 100 * part, 10_000 + 100 * (part + 1)):
         live(seed, 8)

@@ -121,12 +121,12 @@ def _run(rule: Callable[[BranchHistory, int], None], seeds: range, steps: int) -
 
 
 @pytest.mark.parametrize("steps", [8, 16])
-@pytest.mark.parametrize("seeds", _seeds(50, 1000))
+@pytest.mark.parametrize("seeds", _seeds(25, 1000))
 def test_after_a_merge_main_has_the_records_of_the_branch(seeds: range, steps: int) -> None:
     _run(follow, seeds, steps)
 
 
 @pytest.mark.parametrize("steps", [8, 16, 24])
-@pytest.mark.parametrize("seeds", _seeds(50, 1000))
+@pytest.mark.parametrize("seeds", _seeds(25, 1000))
 def test_merges_in_both_directions_double_and_lose_nothing(seeds: range, steps: int) -> None:
     _run(cross, seeds, steps)

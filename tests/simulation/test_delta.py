@@ -23,7 +23,7 @@ _SETTINGS: dict[str, Callable[[World], DeltaScenario]] = {
 
 
 @pytest.mark.parametrize("steps", [5, pytest.param(8, marks=pytest.mark.extended)])
-@pytest.mark.parametrize("first", [*range(0, 50, _BLOCK), *exhaustive(range(50, 150, _BLOCK))])
+@pytest.mark.parametrize("first", [0, *exhaustive(range(25, 150, _BLOCK))])
 def test_nothing_is_lost_or_doubled(first: int, steps: int) -> None:
     for seed in range(first, first + _BLOCK):
         check_history(delta_history(seed, steps=steps), DeltaScenario)

@@ -14,6 +14,7 @@ from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_core.lake.errors import Conflict
 from lake_core.store import MemoryStore
+from tests.examples import some_of
 from tests.lake.lakes import SCHEMA, rows
 
 PROPERTIES = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
@@ -93,9 +94,10 @@ def check_feed(lake: Lake, version: int, before: Counter[str]) -> None:
 
 
 PAIRS = list(itertools.product(CHANGES, repeat=2))
+ONE_WAY = some_of(PAIRS, set(itertools.combinations_with_replacement(CHANGES, 2)).__contains__)
 
 
-@pytest.mark.parametrize(("first", "second"), PAIRS, ids=" / ".join)
+@pytest.mark.parametrize(("first", "second"), ONE_WAY)
 def test_two_sessions(first: str, second: str) -> None:
     lake = created()
     sessions = [lake.session(message=name) for name in (first, second)]
@@ -115,7 +117,7 @@ def test_two_sessions(first: str, second: str) -> None:
     assert lake.maintenance.verify() == []
 
 
-@pytest.mark.parametrize(("first", "second"), PAIRS, ids=" / ".join)
+@pytest.mark.parametrize(("first", "second"), ONE_WAY)
 def test_a_merge_of_branches(first: str, second: str) -> None:
     lake = created()
     lake.create_branch("dev")
