@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("layers")  # the modules are parsed once
 ROOT = Path(__file__).parent.parent
 
 _GROUND = (
