@@ -12,7 +12,7 @@ from pydantic import Field
 
 from lake_core.lake.errors import NothingToApply
 from lake_orch.dagster.runs.publishing import publish_session, published_metadata
-from lake_orch.dagster.runs.recovery import recover, recover_all
+from lake_orch.dagster.runs.recovery import obstacles, recover, recover_all
 from lake_orch.dagster.runs.run_session import RunSession, gate_named, open_run_session, session_of
 from lake_orch.errors import GateFailed, InvalidDefinition
 from lake_orch.resources import LakeResource
@@ -96,7 +96,7 @@ def merge_branch(context: dg.OpExecutionContext, config: MergeConfig, lake: Lake
 def recover_sessions(context: dg.OpExecutionContext, config: RecoverConfig, lake: LakeResource) -> None:
     """Publish the sessions that can be published, then raise the errors of the others.
 
-    A session that its gate refuses is only logged.
+    A session that its gate refuses is only logged, and so is one that is passed over.
     """
     keep = lake.keep_failed
     lifted = None if config.gate is None else gate_named(config.gate)
@@ -108,6 +108,9 @@ def recover_sessions(context: dg.OpExecutionContext, config: RecoverConfig, lake
         return
     if lifted is not None:
         raise InvalidDefinition("a gate is lifted for one session at a time: name the session")
+    for session, obstacle in obstacles(context.instance, lake.open()).items():
+        if obstacle is not None:
+            context.log.info(f"session {session} is passed over: {obstacle}")
     outcome = recover_all(context.instance, lake.open(), gate=lake.gate, keep_failed_for=keep)
     failed = {session: error for session, error in outcome.items() if isinstance(error, Exception)}
     for session, error in failed.items():

@@ -79,6 +79,12 @@ def test_what_a_plain_run_made_since_is_not_published_too(bench: Bench) -> None:
     with pytest.raises(NothingToRecover, match=r"has made .* again after session"):
         recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
     check_published(bench)
+    lake = LakeResource(root=f"{bench.folder}/lake")
+    passed_over = lake_recover().execute_in_process(
+        instance=bench.instance, resources={"lake": lake.get_resource_definition()}
+    )
+    messages = [entry.user_message for entry in bench.instance.all_logs(passed_over.run_id)]
+    assert any(f"session {bench.session(run)} is passed over" in message for message in messages)
 
 
 def test_a_failed_run_is_not_recovered(bench: Bench) -> None:

@@ -22,14 +22,14 @@ _SETTINGS: dict[str, Callable[[World], DeltaScenario]] = {
 }
 
 
-@pytest.mark.parametrize("steps", [5, pytest.param(8, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("steps", [5, *exhaustive([8])])
 @pytest.mark.parametrize("first", [0, *exhaustive(range(25, 150, _BLOCK))])
 def test_nothing_is_lost_or_doubled(first: int, steps: int) -> None:
     for seed in range(first, first + _BLOCK):
         check_history(delta_history(seed, steps=steps), DeltaScenario)
 
 
-@pytest.mark.parametrize("steps", [5, pytest.param(8, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("steps", [5, *exhaustive([8])])
 @pytest.mark.parametrize("first", [150, *exhaustive([175])])
 def test_nothing_is_lost_or_doubled_in_a_table_with_features(first: int, steps: int) -> None:
     for seed in range(first, first + _BLOCK):

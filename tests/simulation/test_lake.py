@@ -13,7 +13,7 @@ from tests.simulation.lake_scenario import LakeScenario
 _BLOCK = 20
 
 
-@pytest.mark.parametrize("steps", [4, pytest.param(7, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("steps", [4, *exhaustive([7])])
 @pytest.mark.parametrize("first", [0, 20, *exhaustive(range(40, 200, _BLOCK))])
 def test_nothing_is_lost_doubled_or_half_seen(first: int, steps: int) -> None:
     for seed in range(first, first + _BLOCK):

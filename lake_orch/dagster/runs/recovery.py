@@ -101,7 +101,12 @@ def settle_session(
 
 def recoverable(instance: DagsterInstance, lake: Lake) -> list[str]:
     """List the unpublished sessions whose steps all succeeded: the publish failed, or its process was killed."""
-    return [record.id for record in lake.list_sessions() if _obstacle(instance, record.id) is None]
+    return [session for session, obstacle in obstacles(instance, lake).items() if obstacle is None]
+
+
+def obstacles(instance: DagsterInstance, lake: Lake) -> dict[str, str | None]:
+    """Return why each unpublished session cannot be recovered; None for one that can."""
+    return {record.id: _obstacle(instance, record.id) for record in lake.list_sessions()}
 
 
 def recover(

@@ -115,7 +115,7 @@ def test_many_random_histories(dataset: Dataset, names: str, chosen_seeds: range
 
 @pytest.mark.extended
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("histories", [250, *exhaustive([1000])])
+@pytest.mark.parametrize("histories", [100, *exhaustive([1000])])
 def test_few_conflicts_of_merges_are_false(histories: int) -> None:
     counts: Counter[str] = Counter()
     for seed in range(histories):
