@@ -18,7 +18,7 @@ from lake_core.delta import DeltaTable
 from lake_core.delta.errors import ConcurrentModification
 from lake_core.store import MemoryStore
 from tests.delta.tables import SCHEMA, held, ids, rows
-from tests.examples import some_of
+from tests.examples import exhaustive, some_of
 
 VECTORS = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
 
@@ -88,7 +88,7 @@ def in_turn(files: int, *names: str) -> Counter[str]:
     return held(table)
 
 
-@pytest.mark.parametrize("files", [1, 3])
+@pytest.mark.parametrize("files", [1, *exhaustive([3])])
 @pytest.mark.parametrize("first", OPERATIONS)
 def test_two_at_once_are_two_in_turn(first: str, files: int) -> None:
     for second in OPERATIONS:

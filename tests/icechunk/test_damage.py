@@ -51,10 +51,10 @@ def test_a_transaction_log_in_the_place_of_another_is_told(folder: Path) -> None
 
 
 @VERSIONS
-def test_each_flipped_bit_of_a_manifest_is_told(folder: Path) -> None:
+def test_flipped_bits_of_a_manifest_are_told(folder: Path) -> None:
     manifest = min((folder / "manifests").iterdir())
     data = manifest.read_bytes()
-    for position in range(39, len(data)):
+    for position in range(39, len(data), 4):
         manifest.write_bytes(data[:position] + bytes([data[position] ^ 1 << position % 8]) + data[position + 1 :])
         try:
             values = [read(folder, name) for name in "ab"]

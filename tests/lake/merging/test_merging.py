@@ -49,6 +49,7 @@ def _theme(dataset: Dataset, theme: str) -> tuple[str, ...]:
     return tuple(text for text in THEMES[theme] if text in known)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("theme", THEMES)
 def test_every_history_of_two_operations_of_a_theme(dataset: Dataset, theme: str) -> None:
     explore(Beside(dataset, with_table=theme != "creation"), _theme(dataset, theme), 2)
@@ -82,9 +83,9 @@ def test_every_history_of_five_operations_of_a_theme(dataset: Dataset, theme: st
 
 
 @pytest.mark.parametrize("names", ["ab", "abc"])
-@pytest.mark.parametrize("first", [0, *exhaustive([20])])
+@pytest.mark.parametrize("first", [0, *exhaustive(range(10, 40, 10))])
 def test_random_histories(dataset: Dataset, names: str, first: int) -> None:
-    for seed in range(first, first + 20):
+    for seed in range(first, first + 10):
         walk(
             partial(Beside, dataset, names, with_table=bool(seed % 3)),
             random_steps(seed, _everything(dataset), names, 30),
