@@ -16,8 +16,6 @@ from urllib.parse import quote
 from lake_orch.errors import AlreadyRead
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from lake_core.store import ObjectStore
 
 _READS = ".reads"
@@ -44,8 +42,7 @@ class Reads:
 
     def newest(self, store: ObjectStore) -> ReadPosition | None:
         """Return the last read, or None if nothing was read yet."""
-        keys = self._keys(store)
-        return ReadPosition(**json.loads(bytes(store.get(keys[-1])))) if keys else None
+        return self._numbered(store)[1]
 
     def next(self, store: ObjectStore, task: str, latest: str) -> ReadPosition:
         """Return what a task is to read: what is new up to the latest state, or what an attempt at it has read."""
@@ -60,8 +57,7 @@ class Reads:
         Raises:
             AlreadyRead: The asset has read something else since, in another run.
         """
-        keys = self._keys(store)
-        newest = self.newest(store)
+        number, newest = self._numbered(store)
         if newest == position:
             return
         if (None if newest is None else newest.until) != position.since:
@@ -70,11 +66,15 @@ class Reads:
                 "has another run, which was published first. Nothing was written: materialize it in a new run, which "
                 "reads what is left"
             )
-        number = 1 if not keys else int(keys[-1].removesuffix(".json").rpartition("/")[2]) + 1
-        store.put(f"{self._prefix}{number:010}.json", json.dumps(asdict(position)).encode())
+        store.put(f"{self._prefix}{number + 1:010}.json", json.dumps(asdict(position)).encode())
 
-    def _keys(self, store: ObjectStore) -> Sequence[str]:
-        return [meta.key for meta in store.list(self._prefix)]
+    def _numbered(self, store: ObjectStore) -> tuple[int, ReadPosition | None]:
+        """Return the number of the last read, from 1, and the read; 0 and None if nothing was read yet."""
+        keys = [meta.key for meta in store.list(self._prefix)]
+        if not keys:
+            return 0, None
+        number = int(keys[-1].removeprefix(self._prefix).removesuffix(".json"))
+        return number, ReadPosition(**json.loads(bytes(store.get(keys[-1]))))
 
     @property
     def _prefix(self) -> str:

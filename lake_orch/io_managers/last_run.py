@@ -62,16 +62,15 @@ def unread(context: InputContext, lake: LakeResource, request: AssetInput, lates
 
 def _stored_output(step: StepExecutionContext, lake: LakeResource, subject: str) -> tuple[str, AssetKey]:
     """Return the name and the asset of the output that a step stores in a lake. Raises InvalidDefinition."""
-    outputs = [output for output in step.step.step_outputs if output.properties.asset_key is not None]
+    op = step.job_def.get_op(step.node_handle)
+    outputs = [(output.name, key) for output in step.step.step_outputs if (key := output.properties.asset_key)]
     if len(outputs) == 1 and not step.has_partition_key:
-        (output,) = outputs
-        definition = step.job_def.get_op(step.node_handle).output_def_named(output.name)
-        key = output.properties.asset_key
-        if not definition.dagster_type.is_nothing and key is not None:
-            manager = step.get_io_manager(StepOutputHandle(step.step.key, output.name))
-            own = getattr(manager, "lake", None) if isinstance(manager, HasPlaces) else None
-            if isinstance(own, LakeResource) and own.root == lake.root:
-                return output.name, key
+        ((name, key),) = outputs
+        if not op.output_def_named(name).dagster_type.is_nothing:
+            manager = step.get_io_manager(StepOutputHandle(step.step.key, name))
+            stored_in = getattr(manager, "lake", None) if isinstance(manager, HasPlaces) else None
+            if isinstance(stored_in, LakeResource) and stored_in.root == lake.root:
+                return name, key
     raise InvalidDefinition(
         f"{SINCE} of {subject} is {LAST_RUN!r}: only an asset with one output and without partitions can read what is "
         f"new since its last run, because the read is recorded in the commit of what it returns. Return a value that "

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from lake_core.lake.errors import NothingToApply
 from lake_orch.dagster.runs.publishing import publish_session, published_metadata
-from lake_orch.dagster.runs.recovery import obstacles, recover, recover_all
+from lake_orch.dagster.runs.recovery import recover, recover_all
 from lake_orch.dagster.runs.run_session import RunSession, gate_named, open_run_session, session_of
 from lake_orch.errors import GateFailed, InvalidDefinition
 from lake_orch.resources import LakeResource
@@ -108,10 +108,13 @@ def recover_sessions(context: dg.OpExecutionContext, config: RecoverConfig, lake
         return
     if lifted is not None:
         raise InvalidDefinition("a gate is lifted for one session at a time: name the session")
-    for session, obstacle in obstacles(context.instance, lake.open()).items():
-        if obstacle is not None:
-            context.log.info(f"session {session} is passed over: {obstacle}")
-    outcome = recover_all(context.instance, lake.open(), gate=lake.gate, keep_failed_for=keep)
+    outcome = recover_all(
+        context.instance,
+        lake.open(),
+        gate=lake.gate,
+        keep_failed_for=keep,
+        pass_over=lambda session, obstacle: context.log.info(f"session {session} is passed over: {obstacle}"),
+    )
     failed = {session: error for session, error in outcome.items() if isinstance(error, Exception)}
     for session, error in failed.items():
         context.log.error(f"session {session}: {error}")

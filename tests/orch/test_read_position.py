@@ -40,9 +40,9 @@ class Pipeline:
         self, job: str = "load", *, branch: str = "main", fails: str = "", reexecution: Any = None
     ) -> dg.DagsterRun:
         """Run a job to its end. A step may be told to fail."""
-        told = self.folder / f"fail-{fails}"
+        failure = self.folder / f"fail-{fails}"
         if fails:
-            told.touch()
+            failure.touch()
         target = dg.build_reconstructable_job(
             "tests.orch.read_pipeline",
             "job",
@@ -51,7 +51,7 @@ class Pipeline:
         tags = {} if branch == "main" else {"lake/branch": branch}
         with dg.execute_job(target, instance=self.instance, tags=tags, reexecution_options=reexecution) as result:
             run = self.instance.get_run_by_id(result.run_id)
-        told.unlink(missing_ok=True)
+        failure.unlink(missing_ok=True)
         assert run is not None
         return run
 
@@ -179,9 +179,7 @@ def test_an_asset_that_no_io_manager_of_the_lake_stores_is_refused(pipeline: Pip
 def test_a_folder_of_plain_datasets_is_refused(tmp_path: Path) -> None:
     with dg.DagsterInstance.ephemeral(str(tmp_path)) as instance:
         pipeline = Pipeline(tmp_path, "asset", instance)
-        for name in ("_lake", "tables"):
-            (tmp_path / "lake" / name).rename(tmp_path / name)
-        (tmp_path / "tables").rename(tmp_path / "lake/tables")
+        (tmp_path / "lake" / "_lake").rename(tmp_path / "_lake")
         assert "only a lake records what was read" in pipeline.error(pipeline.run())
 
 

@@ -165,7 +165,7 @@ def _is_ahead(view: DatasetView, key: str) -> bool | None:
         # A checkout moves this one before the last, so another writer has moved it on.
         return True
     # This comes first, because the other comparison may read all older values of main.
-    if view.format.is_behind(key, view, view.checkout_store):
+    if view.format.is_behind(key, view, folder):
         return True
     try:
         is_pointer_behind(view, key)

@@ -340,14 +340,18 @@ def check_free(state: StateStore, record: DatasetRecord, version: int | None, it
     """
     view = state.folder_of(record)
     if record.path in state.registered():
-        for key in view.format.pointer_keys(view):
+        pointers = view.format.pointer_keys(view)
+        for key in pointers:
             current = _checked_out_pointer(view, key)
             if current is not None and bytes(current) != bytes(view.get(key)):
                 raise _diverged(view, key)  # its head is checked out, so something other than a publish moved it
-        for key in view.format.pointer_keys(view.checkout_store):
-            item = items.get(f"{record.path}/{key}")
-            if item is not None and not view.exists(key) and view.checkout_store.get(key) != state.content.get(item):
-                raise _diverged(view, key)  # it is new, and a checkout would replace it
+        prefix = f"{record.path}/"
+        new = {key.removeprefix(prefix) for key in items if key.startswith(prefix)}.difference(pointers)
+        # A publish rarely brings a key that is not a pointer already: the folder need not be asked for others then.
+        for key in new.intersection(view.format.pointer_keys(view.checkout_store) if pointers and new else ()):
+            item = items[f"{prefix}{key}"]
+            if item is not None and view.checkout_store.get(key) != state.content.get(item):
+                raise _diverged(view, key)  # a checkout would replace it
         if view.format.superseded_pointers(view, view.checkout_store):
             raise _diverged(view, view.format.pointer_keys(view.checkout_store)[0])
     if version is None:

@@ -6,7 +6,7 @@ publishes a session whose steps all succeeded. Neither changes what is published
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
@@ -101,10 +101,10 @@ def settle_session(
 
 def recoverable(instance: DagsterInstance, lake: Lake) -> list[str]:
     """List the unpublished sessions whose steps all succeeded: the publish failed, or its process was killed."""
-    return [session for session, obstacle in obstacles(instance, lake).items() if obstacle is None]
+    return [session for session, obstacle in _obstacles(instance, lake).items() if obstacle is None]
 
 
-def obstacles(instance: DagsterInstance, lake: Lake) -> dict[str, str | None]:
+def _obstacles(instance: DagsterInstance, lake: Lake) -> dict[str, str | None]:
     """Return why each unpublished session cannot be recovered; None for one that can."""
     return {record.id: _obstacle(instance, record.id) for record in lake.list_sessions()}
 
@@ -140,11 +140,22 @@ def recover(
 
 
 def recover_all(
-    instance: DagsterInstance, lake: Lake, *, gate: Gate, keep_failed_for: timedelta
+    instance: DagsterInstance,
+    lake: Lake,
+    *,
+    gate: Gate,
+    keep_failed_for: timedelta,
+    pass_over: Callable[[str, str], object] = lambda session, obstacle: None,
 ) -> dict[str, Published | LakeError]:
-    """Publish every session that can be published. Return the others with their errors."""
+    """Publish every session that can be published, and return those that cannot with their errors.
+
+    `pass_over` is called with each session that is not to be recovered, and the reason.
+    """
     outcome: dict[str, Published | LakeError] = {}
-    for session in recoverable(instance, lake):
+    for session, obstacle in _obstacles(instance, lake).items():
+        if obstacle is not None:
+            pass_over(session, obstacle)
+            continue
         try:
             outcome[session] = recover(instance, lake, session, gate=gate, keep_failed_for=keep_failed_for)
         except LakeError as error:
