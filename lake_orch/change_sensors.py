@@ -3,7 +3,7 @@
 # No `from __future__ import annotations` here: Dagster reads the annotations of sensors as objects.
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -13,6 +13,8 @@ from lake_core.delta import DeltaTable
 from lake_core.graveler import Commit
 from lake_core.lake import Lake
 from lake_core.lake.refs.commit_record import changed_datasets
+from lake_core.lake.refs.history import log
+from lake_core.lake.refs.refs_state import RefsState
 from lake_orch.dagster.page_links import page_links
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import checked_path, table_path
@@ -42,6 +44,8 @@ class TableChange:
     """The lake's commit, if there is a lake."""
     is_dropped: bool = False
     """Whether the dataset is gone."""
+    id: str = ""
+    """The identity of the dataset. One that was created again at its path has another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,8 @@ def table_change_sensor(
     run for each change. `request` returns the run to request instead, or None.
 
     Each change is reported once. The cursor holds the number of the lake's journal, or the versions of plain tables.
-    After a reset of the cursor, the current state is reported. `options` are those of `@dg.sensor`.
+    After a reset of the cursor, and if the branch does not go on from where it was, the current state is reported. A
+    table that was created again is a change, whatever its version. `options` are those of `@dg.sensor`.
     """
     watched = {_path(table): _key(table) for table in tables}
     if not watched:
@@ -111,29 +116,45 @@ def _lake_changes(
 ) -> Iterator[TableChange]:
     """Yield the changes on a branch since the commit in the cursor, and update the cursor."""
     refs = lake.repository.refs()
-    if cursor.get("number") == refs.number:
+    if (cursor.get("number"), cursor.get("branch", branch)) == (refs.number, branch):
         return
     head, last = refs.branch(branch), cursor.get("commit")
-    cursor |= {"number": refs.number, "commit": head}
+    cursor |= {"number": refs.number, "branch": branch, "commit": head}
     if head == last:
         return
-    new_commits: list[Commit] = []
-    for commit in lake.log(branch, first_parent=True, limit=_MOST_CHANGES):
-        if commit.id == last:
-            break
-        new_commits.append(commit)
+    new_commits, is_continued = _new_commits(refs, head, last, watched.keys())
     state = lake.at(head)
     for path, key in watched.items():
-        changes = [commit for commit in reversed(new_commits) if path in changed_datasets(commit)]
-        if (path not in state.datasets() and (last is None or not changes)) or (not changes and last is not None):
+        changes = [commit for commit in new_commits if path in changed_datasets(commit)]
+        record = state.registered()[path] if path in state.datasets() else None
+        if not changes and (is_continued or record is None):
+            continue
+        if record is None and last is None:
             continue
         entries = [changed_datasets(commit)[path] for commit in changes]
         operations = [str(entry.get("operation")) for entry in entries]
         metrics = _sum(entry.get("summary") for entry in entries)
-        dataset = state.dataset(path) if path in state.datasets() else None
+        dataset = None if record is None else state.dataset(path)
         version = None if dataset is None else dataset.format.version(dataset)
         reported = changes[-1].id if changes else head
-        yield TableChange(path, key, version, operations, metrics, len(changes), reported, is_dropped=dataset is None)
+        id = "" if record is None else record.id
+        yield TableChange(path, key, version, operations, metrics, len(changes), reported, record is None, id)
+
+
+def _new_commits(refs: RefsState, head: str, last: str | None, watched: Set[str]) -> tuple[list[Commit], bool]:
+    """Return the commits after the last one that changed a watched dataset, oldest first.
+
+    Return also whether the branch goes on from the last one. If it does not, only its newest commits are looked at.
+    """
+    changed: list[Commit] = []
+    for number, commit in enumerate(log(refs, refs.commit(head), first_parent=True)):
+        if commit.id == last:
+            return changed[::-1], True
+        if last is None and number == _MOST_CHANGES:
+            break
+        if not watched.isdisjoint(changed_datasets(commit)):
+            changed.append(commit)
+    return changed[:_MOST_CHANGES][::-1], False
 
 
 def _plain_changes(
@@ -146,15 +167,17 @@ def _plain_changes(
             if cursor.pop(path, None) is not None:
                 yield TableChange(path, key, None, ["DROP"], commits=1, is_dropped=True)
             continue
-        if cursor.get(path) == table.version:
+        known, id = cursor.get(path), table.snapshot.metadata.id
+        last = known and known["version"]
+        if known == (present := {"version": table.version, "id": id}):
             continue
-        last = cursor.get(path)
+        if known is not None and known["id"] != id:
+            last = -1  # all of it is new
         entries = _history(table, last)
-        cursor[path] = table.version
+        cursor[path] = present
         operations = [str(entry.get("operation")) for entry in entries]
-        yield TableChange(
-            path, key, table.version, operations, _sum(entry.get("operationMetrics") for entry in entries), len(entries)
-        )
+        metrics = _sum(entry.get("operationMetrics") for entry in entries)
+        yield TableChange(path, key, table.version, operations, metrics, len(entries), id=id)
 
 
 def _history(table: DeltaTable, after: int | None) -> list[dict[str, Any]]:
@@ -185,12 +208,13 @@ def _observation(change: TableChange, lake: LakeResource) -> dg.AssetObservation
         is_there = {} if change.is_dropped else {PATH: change.path}
         metadata |= page_links(lake.ui_url, {COMMIT: change.commit, **is_there})
     metadata |= {f"lake/{name}": value for name, value in change.metrics.items()}
-    data_version = "dropped" if change.is_dropped else str(change.commit if change.version is None else change.version)
+    counted = change.commit if change.version is None else f"{change.version} of {change.id}"
+    data_version = "dropped" if change.is_dropped else str(counted)
     return dg.AssetObservation(change.asset_key, metadata=metadata, tags={"dagster/data_version": data_version})
 
 
 def _request_for_table(change: TableChange) -> dg.RunRequest:
-    state = change.commit or change.version
+    state = change.commit or (None if change.version is None else f"{change.version} of {change.id}")
     # Each drop is reported once, so its run needs no key.
     run_key = None if state is None else f"{change.path}@{state}"
     return dg.RunRequest(run_key=run_key, tags={"lake/changed": change.path[:200]})
@@ -209,7 +233,8 @@ def branch_sensor(
 
     It requests a run of `target` on each branch that was created or moved, with the branch in the tag `lake/branch`.
     `request` returns the run to request instead, or None. The resource's branch and branches without `prefix` are
-    ignored. `options` are those of `@dg.sensor`.
+    ignored. A run that writes to its branch moves it, and so requests the next run: `target` should only read, or
+    `request` return None for `change.kind == "moved"`. `options` are those of `@dg.sensor`.
     """
     if target is None and request is None:
         raise InvalidDefinition("branch_sensor does nothing by itself: give it a target, a request, or both")

@@ -13,7 +13,7 @@ import pytest
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
-from lake_orch import InvalidDefinition, LakeResource
+from lake_orch import InvalidDefinition, LakeResource, change_sensors
 from lake_orch.change_sensors import BranchChange, TableChange, branch_sensor, external_table, table_change_sensor
 from tests.lake.lakes import TOY_FORMATS, forget_formats
 
@@ -104,6 +104,52 @@ def test_new_commits_of_a_lake(tmp_path: Path, instance: dg.DagsterInstance) -> 
     with lake.session("dev") as session:
         session.delta("shared/orders").append(ROWS)
     assert watch.metadata() == [], "another branch is none of its business"
+
+
+def test_a_change_before_many_commits_to_other_tables(
+    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_sensors, "_MOST_CHANGES", 3)
+    lake = Lake.create(tmp_path)
+    with lake.session() as session:
+        session.create_delta("shared/orders", ROWS.schema)
+    watch = Watch(table_change_sensor([ORDERS], target="*"), LakeResource(root=str(tmp_path)), instance)
+    watch.tick()
+    with lake.session() as session:
+        session.delta("shared/orders").append(ROWS)
+    for number in range(5):
+        with lake.session() as session:
+            session.put("files/other", b"%d" % number)
+    assert [entry["lake/version"] for entry in watch.metadata()] == [1]
+    assert watch.metadata() == []
+
+
+def test_a_branch_that_does_not_go_on_is_told_as_it_is(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    lake = Lake.create(tmp_path)
+    with lake.session() as session:
+        session.create_delta("shared/orders", ROWS.schema)
+    lake.create_branch("dev")
+    with lake.session("dev") as session:
+        session.delta("shared/orders").append(ROWS)
+    watch = Watch(table_change_sensor([ORDERS], target="*"), LakeResource(root=str(tmp_path)), instance)
+    assert [entry["lake/version"] for entry in watch.metadata()] == [0]
+    watch.lake = LakeResource(root=str(tmp_path), branch="dev")
+    assert [entry["lake/version"] for entry in watch.metadata()] == [1]
+    watch.lake = LakeResource(root=str(tmp_path))
+    assert [entry["lake/version"] for entry in watch.metadata()] == [0]
+
+
+def test_a_table_that_was_created_again_has_changed(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    watch = Watch(table_change_sensor([ORDERS], target="*"), LakeResource(root=str(tmp_path)), instance)
+    seen = []
+    for rows in (ROWS, ROWS.slice(1)):
+        DeltaTable.create(tmp_path / "shared" / "orders", ROWS.schema).append(rows)
+        result = watch.tick()
+        ((request,), (event,)) = result.run_requests or (), result.asset_events
+        seen.append((request.run_key, event.tags["dagster/data_version"]))
+        shutil.rmtree(tmp_path / "shared")
+    assert seen[0][0] != seen[1][0], "Dagster starts no run for a key that was used before"
+    assert seen[0][1] != seen[1][1]
 
 
 def test_changes_of_any_dataset_of_a_lake(
