@@ -10,7 +10,9 @@ from lake_core.lake import Lake
 from lake_core.lake.errors import Conflict, NothingToApply
 from lake_core.readable import count_of
 from lake_orch._dagster import BulkActionStatus
-from lake_orch.dagster.runs.gathering import BACKFILL_TAG, PREFIX, last_of
+from lake_orch.dagster.runs.gathering import BACKFILL_TAG, gathered, last_of
+from lake_orch.dagster.runs.plan import plan_of
+from lake_orch.dagster.runs.steps import FINE, pattern_of
 from lake_orch.resources import LakeResource
 
 _COMPLETED = (BulkActionStatus.COMPLETED, BulkActionStatus.COMPLETED_SUCCESS, BulkActionStatus.COMPLETED_FAILED)
@@ -33,7 +35,7 @@ class BackfillOutcome:
 
 
 def merge_backfills(instance: dg.DagsterInstance, lake: Lake, into: str = "main") -> list[BackfillOutcome]:
-    """Merge the branches of backfills whose runs all succeeded.
+    """Merge the branches of backfills whose steps all succeeded, of those that began at the branch `into`.
 
     A repeated call continues where the last one stopped.
     """
@@ -41,8 +43,10 @@ def merge_backfills(instance: dg.DagsterInstance, lake: Lake, into: str = "main"
 
 
 def _merge(instance: dg.DagsterInstance, lake: Lake, into: str) -> Iterator[BackfillOutcome]:
-    for branch in sorted(name for name in lake.list_branches() if name.startswith(PREFIX)):
-        backfill = branch.removeprefix(PREFIX)
+    gathering = {branch: names for branch in sorted(lake.list_branches()) if (names := gathered(branch)) is not None}
+    for branch, (backfill, begun_at) in gathering.items():
+        if begun_at != into:
+            continue
         record = instance.get_backfill(backfill)
         if record is None:
             yield BackfillOutcome(backfill, branch, "unknown", message="this Dagster instance has no such backfill")
@@ -50,7 +54,7 @@ def _merge(instance: dg.DagsterInstance, lake: Lake, into: str) -> Iterator[Back
         # What a backfill lacked is what its re-execution from failure is for, so the last one tells of all.
         record = last_of(instance, record)
         runs = instance.get_runs(dg.RunsFilter(tags={BACKFILL_TAG: record.backfill_id}))
-        failed = [run for run in runs if run.is_finished and not run.is_success and not _succeeded_later(instance, run)]
+        failed = [run for run in runs if run.is_finished and not run.is_success and not _is_made_good(instance, run)]
         if record.status not in _ENDED or any(not run.is_finished for run in runs):
             yield BackfillOutcome(backfill, branch, "running")
         elif failed or record.status not in _COMPLETED:
@@ -77,10 +81,23 @@ def _merge_one(lake: Lake, backfill: str, branch: str, into: str) -> BackfillOut
     return BackfillOutcome(backfill, branch, "merged", commit)
 
 
-def _succeeded_later(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Return whether a later re-execution of a failed run succeeded."""
+def _is_made_good(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Return whether the last execution of each step of a failed run, be it in a re-execution, succeeded."""
     group = instance.get_run_group(run.root_run_id or run.run_id)
-    return group is not None and any(other.is_success for other in group[1])
+    plan = plan_of(instance, run)
+    if group is None or plan is None:
+        return False
+    last: dict[str, bool] = {}
+    ids = [each.run_id for each in group[1]]
+    for other in (each.dagster_run for each in instance.get_run_records(dg.RunsFilter(run_ids=ids), ascending=True)):
+        executions = instance.get_run_step_stats(other.run_id)
+        last |= {each.step_key: each.status in FINE for each in executions if each.status is not None}
+        if other.is_success and (whole := plan_of(instance, other)) is not None:
+            # Of a mapping over nothing, there is no step.
+            last |= {key: True for key in whole.step_keys_to_execute if key not in last}
+    patterns = {pattern_of(key) for key, is_fine in last.items() if not is_fine}
+    known = {pattern_of(key) for key in last}
+    return all(pattern_of(key) in known - patterns for key in plan.step_keys_to_execute)
 
 
 def lake_backfill_sensor(

@@ -292,7 +292,7 @@ def test_backfill(lake: Lake, instance: dg.DagsterInstance) -> None:
         tags = {"dagster/partition": day, "dagster/backfill": "b1"}
         assert execute(instance, page, asset_selection=[dg.AssetKey("daily")], tags=tags).is_success
     assert rows(lake) == {"tables/at_once": 3}
-    assert rows(lake, "backfill-b1") == {"tables/at_once": 3, "tables/daily": 2}
+    assert rows(lake, "backfill-b1-into-main") == {"tables/at_once": 3, "tables/daily": 2}
     (backfill,) = merge_backfills(instance, lake)
     assert backfill.outcome == "unknown", "no daemon launched it here: tests/orch/test_daemon.py has one that does"
 

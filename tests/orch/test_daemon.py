@@ -301,8 +301,8 @@ def test_a_range_in_a_single_run(server: Server) -> None:
 def test_a_backfill_that_gathers_is_merged_once(server: Server) -> None:
     """Its runs publish on a branch of their own, whose name is the backfill's."""
     backfill = server.backfill(["gathered"], 6, **{"lake/backfills": "gather"})
-    until(lambda: f"backfill-{backfill}" in server.lake.list_branches(), "the branch")
+    until(lambda: f"backfill-{backfill}-into-main" in server.lake.list_branches(), "the branch")
     assert server.rows("gathered") == []
-    until(lambda: f"backfill-{backfill}" not in server.lake.list_branches(), "the merge")
+    until(lambda: f"backfill-{backfill}-into-main" not in server.lake.list_branches(), "the merge")
     assert Counter(server.rows("gathered")) == {f"{day:02}": 3 for day in range(6)}
     assert server.lake.log()[0].message == f"Backfill {backfill}"

@@ -75,14 +75,14 @@ def test_what_a_dead_worker_left_open_is_reaped(bench: Bench) -> None:
 def test_backfills_are_merged_once_their_runs_are_through(bench: Bench) -> None:
     for id, status in (("whole", BulkActionStatus.COMPLETED_SUCCESS), ("going", BulkActionStatus.REQUESTED)):
         bench.instance.add_backfill(PartitionBackfill(id, status, from_failure=False, tags={}, backfill_timestamp=0.0))
-        bench.lake.create_branch(f"backfill-{id}")
-        with bench.lake.session(f"backfill-{id}") as session:
+        bench.lake.create_branch(f"backfill-{id}-into-main")
+        with bench.lake.session(f"backfill-{id}-into-main") as session:
             session.put(f"files/{id}", b"1")
     outcomes = {row["backfill"]: row["outcome"] for row in run_json(bench, "merge-backfills")}
     assert outcomes == {"whole": "merged", "going": "running"}
     assert bench.lake.at().exists("files/whole")
     assert not bench.lake.at().exists("files/going")
-    bench.lake.create_branch("backfill-stranger")
+    bench.lake.create_branch("backfill-stranger-into-main")
     assert "unknown" in {row["outcome"] for row in run_json(bench, "merge-backfills")}
 
 

@@ -301,7 +301,7 @@ def test_a_gathered_backfill_that_starts_over_has_a_branch_of_its_own(start: Sta
     first = reruns.ui.backfill(ALL, ["a", "b", "c"])
     reruns.mend()
     second = reruns.ui.backfill_again(first, "ALL_STEPS")
-    assert {f"backfill-{first}", f"backfill-{second}"} < set(reruns.lake.list_branches())
+    assert {f"backfill-{first}-into-main", f"backfill-{second}-into-main"} < set(reruns.lake.list_branches())
     outcomes = {outcome.backfill: outcome.outcome for outcome in merge_backfills(reruns.ui.instance, reruns.lake)}
     assert outcomes == {first: "failed", second: "merged"}
     assert reruns.days("tables/orders") == ["a", "a", "b", "b", "c", "c"]

@@ -87,7 +87,7 @@ class LakeOfRuns(LakeRoot):
         if self.branch_from is not None and branch != self.branch_from:
             self._make_branch(branch, self.branch_from)
         if tags.get(BACKFILLS_TAG, self.backfills) == "gather" and BACKFILL_TAG in tags and BRANCH_TAG not in tags:
-            backfill = gathering_branch(instance, tags)
+            backfill = gathering_branch(instance, tags, branch)
             self._make_branch(backfill, branch)
             return backfill
         return branch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from dagster import RunsFilter
@@ -17,17 +18,28 @@ if TYPE_CHECKING:
 
 BACKFILL_TAG = "dagster/backfill"
 _PARENT_TAG, _ROOT_TAG = "dagster/parent_backfill_id", "dagster/root_backfill_id"
-PREFIX = "backfill-"
+_BRANCH = re.compile(r"backfill-(?P<backfill>[^-]+)-into-(?P<into>.+)")
 
 
-def gathering_branch(instance: DagsterInstance, tags: Mapping[str, str]) -> str:
+def gathering_branch(instance: DagsterInstance, tags: Mapping[str, str], into: str) -> str:
     """Return the branch on which a run of a backfill gathers, by the tags of the run.
 
     A backfill that is re-executed from failure is a new backfill for what the first one lacks: its runs gather on the
     branch of the first. One that is re-executed as a whole starts over.
+
+    Args:
+        instance: Dagster's instance.
+        tags: The tags of the run.
+        into: The branch that it begins at, and into which it is merged: deployments on several branches of a lake may
+            share the instance.
     """
-    backfill = instance.get_backfill(tags[BACKFILL_TAG]) if _PARENT_TAG in tags else None
-    return f"{PREFIX}{tags[BACKFILL_TAG] if backfill is None else _first(instance, backfill)}"
+    return f"backfill-{_gathered_as(instance, tags)}-into-{into}"
+
+
+def gathered(branch: str) -> tuple[str, str] | None:
+    """Return the backfill that gathers on a branch, and the branch to merge it into; None for other branches."""
+    match = _BRANCH.fullmatch(branch)
+    return None if match is None else (match["backfill"], match["into"])
 
 
 def is_backfilled_again(instance: DagsterInstance, run: DagsterRun, earlier: DagsterRun) -> bool:
@@ -35,7 +47,13 @@ def is_backfilled_again(instance: DagsterInstance, run: DagsterRun, earlier: Dag
     ids = [each.tags.get(BACKFILL_TAG) for each in (run, earlier)]
     if None in ids or ids[0] == ids[1]:
         return False
-    return gathering_branch(instance, run.tags) == gathering_branch(instance, earlier.tags)
+    return _gathered_as(instance, run.tags) == _gathered_as(instance, earlier.tags)
+
+
+def _gathered_as(instance: DagsterInstance, tags: Mapping[str, str]) -> str:
+    """Return the id of the first backfill that a run's backfill continues."""
+    backfill = instance.get_backfill(tags[BACKFILL_TAG]) if _PARENT_TAG in tags else None
+    return tags[BACKFILL_TAG] if backfill is None else _first(instance, backfill)
 
 
 def last_of(instance: DagsterInstance, first: PartitionBackfill) -> PartitionBackfill:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lake_core.lake.session.task_attempt import TaskAttempt
     from lake_orch._dagster import ExecutionStepOutputSnap, ExecutionStepSnap
 
-_FINE = (StepEventStatus.SUCCESS, StepEventStatus.SKIPPED)
+FINE = (StepEventStatus.SUCCESS, StepEventStatus.SKIPPED)
 _MAPPED = "[?]"
 """The end of the key of a mapped step in a plan that was made before its mapping was known."""
 
@@ -41,7 +41,7 @@ class _Execution:
     @property
     def state(self) -> TryState:
         """Return the state of its last try. A step that did not begin is `RUNNING`: it is still to be run."""
-        if self.status in _FINE:
+        if self.status in FINE:
             return TryState.SUCCEEDED
         return TryState.FAILED if self.status is StepEventStatus.FAILURE else TryState.RUNNING
 
@@ -89,7 +89,7 @@ class StepStates:
             if isinstance(step.step_handle, ResolvedFromDynamicStepHandle) and key not in self._steps:
                 # Dagster leaves out mapped steps that had not begun when it re-executes a run from failure.
                 self._steps[key] = [_Execution(number)]
-        self._add_outputs(steps.values(), {_pattern(key) for key in stats})
+        self._add_outputs(steps.values(), {pattern_of(key) for key in stats})
 
     def _forget(self, planned: Collection[str], *, is_re_execution: bool) -> None:
         """Forget the steps that a run leaves out for good.
@@ -101,7 +101,7 @@ class StepStates:
         mapped_anew = {key for key in planned if key.endswith(_MAPPED)}
         kept: dict[str, list[_Execution]] = {}
         for key, executions in self._steps.items():
-            if "[" in key and _pattern(key) in mapped_anew:
+            if "[" in key and pattern_of(key) in mapped_anew:
                 continue
             if key in planned:
                 kept[key] = executions
@@ -116,13 +116,13 @@ class StepStates:
         dynamic = set()
         for step in steps:
             for output in step.outputs:
-                self._outputs.add((_pattern(step.key), output.name))
+                self._outputs.add((pattern_of(step.key), output.name))
                 if output.properties is not None and output.properties.is_dynamic:
-                    dynamic.add((_pattern(step.key), output.name))
+                    dynamic.add((pattern_of(step.key), output.name))
         self._used |= {
-            (_pattern(handle.step_key), handle.output_name)
+            (pattern_of(handle.step_key), handle.output_name)
             for step in steps
-            if _pattern(step.key) in begun
+            if pattern_of(step.key) in begun
             for used in step.inputs
             for handle in used.upstream_output_handles
         } - dynamic
@@ -135,7 +135,7 @@ class StepStates:
         step_key, output = parsed
         executions = self._steps.get(step_key, [])
         epoch, number = rank_of(attempt.number)
-        name = _pattern(step_key), output
+        name = pattern_of(step_key), output
         since = max((at for at, each in enumerate(executions) if self._makes(each, name)), default=0)
         for execution in executions[since:]:
             after = self._epochs[execution.run - 1] if execution.run else 0
@@ -183,7 +183,7 @@ def _until_last_begun(executions: Sequence[_Execution]) -> list[_Execution]:
     return list(executions[: last + 1])
 
 
-def _pattern(step_key: str) -> str:
+def pattern_of(step_key: str) -> str:
     """Return the key of a step in a plan that was made before its mapping was known."""
     return f"{step_key.split('[')[0]}{_MAPPED}" if "[" in step_key else step_key
 
