@@ -17,6 +17,8 @@ export LAKE_ROOT ?= $(CURDIR)/.lake
 export DAGSTER_DISABLE_TELEMETRY := 1
 # MinIO's last releases are source alone, without semantic versions: the time and the commit name one.
 MINIO_MODULE := github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
+# Tests wait for the disk much of their time, so short ones use a file system in memory where there is one of 4 GB. Long ones use the disk.
+IN_MEMORY := $(shell test "$$(df --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 4000000 2>/dev/null && echo /dev/shm)
 # Tests start hundreds of processes, each of which would compile the packages again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -40,11 +42,11 @@ ui-airflow: $(AIRFLOW_INSTALLED) ## serve these DAGs, with the demo's runs, at h
 
 test: java ## run the tests that hold the product: twenty minutes on two cores
 	@$(MAKE) .venv
-	@exec $(PY) -m pytest -n 3 --dist loadgroup -m "not extended and not exhaustive and not stress and not interop and not clouds" $(ARGS)
+	@PYTEST_DEBUG_TEMPROOT=$(IN_MEMORY) exec $(PY) -m pytest -n 3 --dist loadgroup -m "not extended and not exhaustive and not stress and not interop and not clouds" $(ARGS)
 
 test-extended: java ## run the slow scenarios, which have a job of their own in CI
 	@$(MAKE) .venv
-	@exec $(PY) -m pytest -n 3 --dist loadgroup -m "extended and not exhaustive and not stress and not interop and not clouds" $(ARGS)
+	@PYTEST_DEBUG_TEMPROOT=$(IN_MEMORY) exec $(PY) -m pytest -n 3 --dist loadgroup -m "extended and not exhaustive and not stress and not interop and not clouds" $(ARGS)
 
 test-all: java ## run these, and every matrix, sweep and random history
 	@$(MAKE) .venv
@@ -88,7 +90,7 @@ test-clouds: .venv ## run the stores against servers of Azure (where npm is), Go
 
 test-airflow: $(AIRFLOW_INSTALLED) ## check the types and run the tests of Airflow in .venv-airflow-3.3, or in that of AIRFLOW=3.1
 	@! test -x $(dir $(PY_AIRFLOW))mypy || $(PY_AIRFLOW) -m mypy lake_orch/airflow
-	@exec $(PY_AIRFLOW) -m pytest --confcutdir tests/airflow -m "airflow and not stress" tests/airflow $(ARGS)
+	@PYTEST_DEBUG_TEMPROOT=$(IN_MEMORY) exec $(PY_AIRFLOW) -m pytest --confcutdir tests/airflow -m "airflow and not stress" tests/airflow $(ARGS)
 
 bench-airflow: $(AIRFLOW_INSTALLED) ## measure what tasks of Airflow cost beside bare ones
 	@exec $(PY_AIRFLOW) -m benchmarks.airflow_tasks $(ARGS)
