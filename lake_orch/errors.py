@@ -41,6 +41,10 @@ class RegionMismatch(LakeOrchError):
     """
 
 
+class LandingForgotten(LakeOrchError):
+    """A dataset may have forgotten which files have landed in it. Nothing was written."""
+
+
 class TableNotEmpty(LakeOrchError):
     """The mode is `error`, which only writes if there is no data, but data exists. Nothing was written."""
 

@@ -94,11 +94,10 @@ class LandingOperator(BaseOperator):
             with workspace:
                 ledger = _ledger(self.zone, self.into.connection)
                 dataset = workspace.find(self.into.path, self.into.format)
-                published = _last_batch(run.lake.at(run.branch), self.into.path, landing, ledger)
-                if published is not None:
-                    ledger.note_landed(published)  # what is only staged may never be published
-                staged = None if dataset is None else landing.last_batch(dataset, ledger.zone.app_id)
-                last = ledger.landed if staged is None else staged
+                # What is only staged may never be published, so the ledger is not told of it.
+                published = _published_batch(run.lake.at(run.branch), run.branch, self.into.path, landing, ledger)
+                staged = 0 if dataset is None else landing.last_batch(dataset, ledger.zone.app_id)
+                last = published if staged is None else staged
                 for batch in _new_batches(ledger, last, self.most_batches):
                     value = None if self.read is None else self.read(batch)
                     result = landing.write(batch, value).to(workspace)
@@ -109,9 +108,16 @@ class LandingOperator(BaseOperator):
         return landed
 
 
-def _last_batch(state: StateStore, path: str, landing: AssetLanding[Any], ledger: Ledger) -> int | None:
-    """Return the last batch that is in the dataset of a state, or None if it does not say."""
-    return landing.last_batch(state.open(path), ledger.zone.app_id) if path in state.datasets() else None
+def _published_batch(state: StateStore, branch: str, path: str, landing: AssetLanding[Any], ledger: Ledger) -> int:
+    """Return the last batch that is in the dataset of a branch. Raises LandingForgotten."""
+    from lake_orch.assets.landing.ledger import Destination
+
+    if path not in state.datasets():
+        return 0
+    dataset = state.open(path)
+    recorded = landing.last_batch(dataset, ledger.zone.app_id)
+    destination = Destination(path, branch, landing.identity(dataset))
+    return ledger.last_batch(destination, recorded, forgets=landing.forgets(dataset))
 
 
 def _new_batches(ledger: Ledger, landed: int, most: int) -> list[LandedBatch]:

@@ -253,7 +253,18 @@ class AssetLanding(ABC, Generic[ResultT]):
 
     @abstractmethod
     def last_batch(self, dataset: Any, application: str) -> int | None:
-        """Return the highest number that the dataset records for the application of a zone, or None."""
+        """Return the highest number that the dataset records for the application of a zone, or None for none.
+
+        It is 0 if what it recorded was reverted.
+        """
+
+    def identity(self, dataset: Any) -> str:
+        """Return what tells a dataset from one that is created again at its path, if the format has such an id."""
+        return ""
+
+    def forgets(self, dataset: Any) -> bool:
+        """Return whether the dataset may forget what it records. The ledger of the zone remembers it then."""
+        return False
 
     @abstractmethod
     def write(self, batch: Batch, value: Any | None) -> AssetWrite[ResultT]:

@@ -16,7 +16,7 @@ from lake_core.readable import count_of
 from lake_core.store import open_store
 from lake_orch.assets.asset_format import AssetOutput, asset_format
 from lake_orch.assets.landing.batch import LandedBatch
-from lake_orch.assets.landing.ledger import BatchRecord, LandingDiff, Ledger
+from lake_orch.assets.landing.ledger import BatchRecord, Destination, LandingDiff, Ledger
 from lake_orch.assets.landing.zone import LandingZone
 from lake_orch.dagster.metadata import dagster_metadata, plain_metadata
 from lake_orch.dagster.owner import owner_of_asset
@@ -33,6 +33,8 @@ LEDGER_TAG = ".dagster/lake_landing_ledger"
 
 A lake that is created again counts batches from 1, while Dagster still has the earlier runs.
 """
+DESTINATION_TAG = ".dagster/lake_landing_destination"
+"""The dataset and the branch of a run's batch: several may take the files of a zone."""
 _MOST_RUNS = 1000
 
 Read: TypeAlias = Callable[[LandedBatch], Any]
@@ -45,28 +47,27 @@ def ledger_of(zone: LandingZone, lake: LakeResource) -> Ledger:
 
 
 def landed(
-    zone: LandingZone,
-    lake: LakeResource,
-    table: str,
-    ledger: Ledger,
-    branch: str | None = None,
-    *,
-    into: str = "table",
-) -> int:
-    """Return the number of the last batch in the dataset at the path `table`.
+    zone: LandingZone, lake: LakeResource, path: str, ledger: Ledger, branch: str, *, into: str
+) -> tuple[int, bool]:
+    """Return the number of the last batch in the dataset at a path on a branch, and whether it may forget it.
 
-    The transaction identifier has it. If that has expired, the ledger has it. `branch` replaces the lake's branch.
+    Raises LandingForgotten.
     """
     format = asset_format(format_of(into), {})
-    landing = format.landing(AssetOutput(producer=_subject(zone), asset_key=None, metadata={"lake/path": table}))
-    try:
-        last = landing.last_batch(lake.read(table, format.format, None, ref=branch), zone.app_id)
-    except (DatasetNotFound, RefNotFound):
-        if branch is not None:
-            # The ledger only counts batches on the lake's branch.
-            return 0
-        last = None
-    return ledger.landed if last is None else max(last, 0)
+    landing = format.landing(AssetOutput(producer=_subject(zone), asset_key=None, metadata={"lake/path": path}))
+    # A branch that does not exist yet will begin at this one.
+    for ref in (branch, lake.branch_from or branch) if lake.is_lake() else (None,):
+        try:
+            dataset = lake.read(path, format.format, None, ref=ref)
+        except RefNotFound:
+            continue
+        except DatasetNotFound:
+            return 0, False
+        recorded = landing.last_batch(dataset, zone.app_id)
+        destination = Destination(path, ref or "", landing.identity(dataset))
+        forgets = landing.forgets(dataset)
+        return ledger.last_batch(destination, recorded, forgets=forgets), forgets
+    return 0, False
 
 
 def format_of(into: str) -> str:
@@ -136,7 +137,10 @@ def landing_zone_asset(
     def land(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[Any]:
         own = asset_format(format.format, {}, {"handlers": handlers_of_step(context)})
         landing = own.landing(replace(output, owner=owner_of_asset(asset_key, context.run)))
-        batch = _batch_in_turn(context, zone, lake, landing.path, into)
+        batch, is_forgotten = _batch_in_turn(context, zone, lake, landing.path, into)
+        if is_forgotten:
+            context.log.info(f"{batch.name} is in {landing.path} already: nothing was written")
+            return dg.MaterializeResult(metadata={"lake/skipped": True, **_batch_metadata(batch)})
         write = landing.write(batch, None if read is None else read(batch))
         attempt = Attempt.of_step(context, partition_keys(context), f"{landing.path}#{batch.number}")
         with lake.workspace(attempt) as workspace:
@@ -156,19 +160,22 @@ def landing_zone_asset(
 
 def _batch_in_turn(
     context: dg.AssetExecutionContext, zone: LandingZone, lake: LakeResource, path: str, into: str
-) -> LandedBatch:
-    """Start landing the batch of a run. Raises BatchOutOfTurn if an earlier batch has not landed."""
+) -> tuple[LandedBatch, bool]:
+    """Start landing the batch of a run.
+
+    Return it, and whether it has landed in a dataset that may have forgotten it, so that a write would not notice.
+    Raises BatchOutOfTurn if an earlier batch has not landed.
+    """
     ledger, number = ledger_of(zone, lake), _number_of_batch(context, zone)
     branch = lake.branch_of(context.run.tags, context.instance)
-    other = branch if lake.is_lake() and branch != lake.branch else None
-    before = landed(zone, lake, path, ledger, other, into=into)
-    batch = LandedBatch.begin(ledger, number, landed=0 if other is not None else before)
+    before, forgets = landed(zone, lake, path, ledger, branch, into=into)
+    batch = LandedBatch.begin(ledger, number)
     if before < number - 1:
         raise BatchOutOfTurn(
             f"batch {number} of landing zone {zone.name!r} cannot land before batch {before + 1}: "
             "re-execute that one first"
         )
-    return batch
+    return batch, forgets and number <= before
 
 
 def _batch_metadata(batch: LandedBatch) -> dict[str, Any]:
@@ -216,8 +223,7 @@ def landing_zone_sensor(
 
     def evaluate(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult | dg.SkipReason:
         ledger = ledger_of(zone, lake)
-        last_landed = landed(zone, lake, path, ledger, into=into)
-        ledger.note_landed(last_landed)
+        last_landed, _ = landed(zone, lake, path, ledger, lake.branch, into=into)
         diff = ledger.diff(zone.files(), last_landed)
         _report(context, zone, ledger, diff, report_key)
         waiting = ledger.batches(last_landed)
@@ -230,7 +236,11 @@ def landing_zone_sensor(
         )
         if not waiting:
             return dg.SkipReason(f"no new files in {zone.url}")
-        return _request_run(context, zone, ledger.id, waiting[0], request, max_retries)
+        own = {
+            LEDGER_TAG: ledger.id,
+            DESTINATION_TAG: Destination(path, lake.branch if lake.is_lake() else "").key,
+        }
+        return _request_run(context, zone, own, waiting[0], request, max_retries)
 
     sensor: Any = dg.sensor(
         name=name or f"{zone.name}_landing_zone",
@@ -246,15 +256,18 @@ def landing_zone_sensor(
 def _request_run(
     context: dg.SensorEvaluationContext,
     zone: LandingZone,
-    ledger: str,
+    own: Mapping[str, str],
     batch: BatchRecord,
     request: Callable[[BatchRecord], Mapping[str, Any]] | None,
     max_retries: int,
 ) -> dg.SensorResult | dg.SkipReason:
-    """Request a run of a batch, unless one is in progress or too many have failed."""
+    """Request a run of a batch, unless one is in progress or too many have failed.
+
+    The tags `own` tell its runs from those of other datasets. A run that somebody launched by hand may lack them.
+    """
     batch_tags = {ZONE_TAG: zone.name, BATCH_TAG: str(batch.number)}
     batch_runs = context.instance.get_runs(dg.RunsFilter(tags=batch_tags), limit=_MOST_RUNS)
-    runs = [run for run in batch_runs if run.tags.get(LEDGER_TAG, ledger) == ledger]
+    runs = [run for run in batch_runs if all(run.tags.get(tag, value) == value for tag, value in own.items())]
     unfinished = [run for run in runs if not run.is_finished]
     if unfinished:
         return dg.SkipReason(f"batch {batch.number} is landing in run {unfinished[0].run_id}")
@@ -264,7 +277,7 @@ def _request_run(
             f"wait for it: correct the cause and re-execute run {runs[0].run_id}"
         )
     extra = dict(request(batch)) if request else {}
-    tags = {**extra.pop("tags", {}), **batch_tags, LEDGER_TAG: ledger}
+    tags = {**extra.pop("tags", {}), **batch_tags, **own}
     # After runs were deleted, the count could repeat the key of an existing run, for which Dagster does not start a new
     # run.
     used_keys = {run.tags.get("dagster/run_key") for run in batch_runs}

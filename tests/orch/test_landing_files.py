@@ -177,6 +177,27 @@ def test_a_whole_number_is_not_rounded(tmp_path: Path, name: str, text: str, col
         batch_of(tmp_path).to_arrow()
 
 
+@pytest.mark.parametrize(("kind", "number"), [(pa.float64(), LARGE), (pa.float32(), 2**24 + 1)])
+@pytest.mark.parametrize(("name", "text"), [("1.csv", "a\n{}\n"), ("1.json", '{{"a": {}}}\n')])
+def test_a_whole_number_is_not_rounded_to_the_schema(
+    tmp_path: Path, name: str, text: str, kind: pa.DataType, number: int
+) -> None:
+    (tmp_path / name).write_text(text.format(number))
+    with pytest.raises(UnsupportedData, match=f"column 'a' has {number}, which would be rounded"):
+        batch_of(tmp_path).to_arrow(schema=pa.schema([("a", kind)]))
+    (tmp_path / name).write_text(text.format(number - 1))
+    rows = batch_of(tmp_path).to_arrow(schema=pa.schema([("a", kind)]))
+    assert rows["a"].to_pylist() == [number - 1]
+
+
+@pytest.mark.parametrize("name", ["1.json.gz", "1.csv.gz", "1.json.bz2", "1.json.zst"])
+@pytest.mark.parametrize("data", [gzip.compress(b'{"id": 1}\n' * 1000)[:-20], b"id\n1\n"])
+def test_a_file_that_cannot_be_decompressed_is_told(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UnsupportedData, match=r"batch 1 of landing zone 'landing' cannot be read: .*Correct the file"):
+        batch_of(tmp_path).to_arrow()
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [("1.csv", f"a,b\n{LARGE},1e300\n1,{2**60}\n"), ("1.json", f'{{"a": {LARGE}, "b": 1e300}}\n{{"b": {2**60}}}')],

@@ -18,9 +18,10 @@ import pytest
 from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_orch import LakeResource
-from lake_orch.errors import FilesGone, InvalidDefinition
+from lake_orch.errors import FilesGone, InvalidDefinition, LandingForgotten
 from lake_orch.landing_zone import LandedBatch, LandingZone, landing_zone_definitions
 from lake_orch.landing_zone.definitions import BATCH_TAG, ledger_of
+from tests.lake.lakes import forget_formats
 
 
 class Zone:
@@ -315,3 +316,124 @@ def test_a_lake_that_is_made_anew_lands_its_files_again_though_dagster_knows_the
     assert request.run_key not in keys
     assert zone.run(request)
     assert zone.ids() == [1]
+
+
+def test_each_dataset_and_branch_says_what_has_landed_in_it(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    zone = Zone(tmp_path, instance)
+    zone.lake = LakeResource(root=zone.lake.root, branch="pr-1", branch_from="main")
+    zone.drop("a.parquet", 1)
+    zone.drop("b.parquet", 2)
+    assert zone.drain() == 1, "on a branch that main does not know of"
+    zone.lake = LakeResource(root=zone.lake.root)
+    assert zone.ids() == []
+    assert zone.drain() == 1
+    assert zone.ids() == [1, 2]
+    zone.define(name="other")
+    zone.defs = landing_zone_definitions(zone.zone, key="others")
+    (zone.asset,), (zone.sensor,) = zone.defs.assets or (), zone.defs.sensors or ()
+    assert zone.drain() == 1, "in another table"
+    assert sorted(zone.lake.find_table("tables/others").to_arrow()["id"].to_pylist()) == [1, 2]
+    assert zone.ids() == [1, 2]
+
+
+def test_the_retries_of_one_branch_are_not_those_of_another(zone: Zone) -> None:
+    zone.fail = True
+    zone.drop("a.parquet", 1)
+    main = zone.lake
+    zone.lake = LakeResource(root=main.root, branch="staging")
+    if main.is_lake():
+        Lake.open(main.root).create_branch("staging")
+    assert zone.drain() == 4
+    zone.fail, zone.lake = False, main
+    assert zone.drain() == int(main.is_lake()), "in a folder of plain tables, there are no branches"
+
+
+def test_a_batch_that_was_reverted_lands_again(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    zone = Zone(tmp_path, instance)
+    zone.drop("a.parquet", 1)
+    zone.drain()
+    zone.drop("b.parquet", 2)
+    zone.drain()
+    lake = Lake.open(zone.lake.root)
+    for commit in lake.log()[:2]:
+        lake.revert(commit.id)
+    assert zone.ids() == []
+    assert zone.drain() == 2
+    assert zone.ids() == [1, 2]
+
+
+def test_two_folders_do_not_share_a_name(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    zone = Zone(tmp_path, instance)
+    zone.drop("a.parquet", 1)
+    zone.drain()
+    moved = zone.landing.rename(tmp_path / "moved")
+    zone.landing = moved
+    zone.zone = LandingZone("events", str(moved))
+    zone.define()
+    with pytest.raises(InvalidDefinition, match=r"has landed files of .*/landing, and not of .*/moved.*moved_from="):
+        zone.tick()
+    zone.zone = LandingZone("events", str(moved), moved_from=str(tmp_path / "landing"))
+    zone.define()
+    zone.drop("b.parquet", 2)
+    assert zone.drain() == 1
+    assert zone.ids() == [1, 2]
+
+
+def test_the_password_of_a_url_is_not_stored(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    zone = Zone(tmp_path, instance)
+    zone.drop("a.parquet", 1)
+    files = zone.zone.files()
+    ledger = ledger_of(LandingZone("remote", "sftp://ada:secret@host/landing"), zone.lake)
+    ledger.make_batch(files)
+    stored = b"".join(file.read_bytes() for file in (tmp_path / "lake" / "_landing").rglob("*") if file.is_file())
+    assert b"sftp://host/landing" in stored
+    assert b"secret" not in stored
+
+
+def test_a_forgotten_batch_does_not_land_again(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    zone = Zone(tmp_path, instance, is_lake=False)
+    zone.drop("a.parquet", 1)
+    (request,) = zone.requests()
+    zone.run(request)
+    table = DeltaTable.open(f"{zone.lake.root}/tables/events")
+    table.set_properties({"delta.setTransactionRetentionDuration": "interval 0 seconds"})
+    assert zone.run(request)
+    assert zone.ids() == [1]
+
+
+def test_a_table_that_has_forgotten_takes_no_batch_on_a_new_branch(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    zone = Zone(tmp_path, instance)
+    zone.drop("a.parquet", 1)
+    zone.drain()
+    assert zone.drain() == 0
+    lake = Lake.open(zone.lake.root)
+    with lake.session() as session:
+        table = session.delta("tables/events")
+        table.set_properties({"delta.setTransactionRetentionDuration": "interval 0 seconds"})
+    lake.maintenance.checkpoint("tables/events")
+    lake.create_branch("pr-1")
+    forget_formats()  # a new process reads the checkpoint
+    table = Lake.open(zone.lake.root).delta("tables/events")
+    assert table.txn_version("landing/events") is None, "the checkpoint leaves it out"
+    assert zone.drain() == 0, "the ledger remembers it"
+    zone.lake = LakeResource(root=zone.lake.root, branch="pr-1")
+    with pytest.raises(LandingForgotten, match="its transaction identifiers expire"):
+        zone.tick()
+
+
+def test_a_file_from_the_future_lands_where_none_has_to_settle(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    zone = Zone(tmp_path, instance)
+    zone.drop("a.parquet", 1)
+    tomorrow = datetime.now(UTC).timestamp() + 86400
+    os.utime(zone.landing / "a.parquet", (tomorrow, tomorrow))
+    assert zone.drain() == 1
+
+
+def test_a_name_that_is_not_utf_8_is_told(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    zone = Zone(tmp_path, instance)
+    zone.drop("a.parquet", 1)
+    os.rename(zone.landing / "a.parquet", os.fsencode(zone.landing) + b"/\xff.parquet")
+    with pytest.raises(InvalidDefinition, match="whose name is not UTF-8: rename it"):
+        zone.tick()

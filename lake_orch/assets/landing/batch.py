@@ -14,7 +14,8 @@ from fsspec import AbstractFileSystem
 from lake_core.delta.conform import convert_exactly
 from lake_core.parquet_rows import is_read_by_arrow, stream_parquet
 from lake_core.txn import Txn
-from lake_orch.assets.landing.json_lines import PACKINGS, moments_as_text, read_json
+from lake_orch.assets.compression import PACKINGS, telling_damage
+from lake_orch.assets.landing.json_lines import moments_as_text, read_json
 from lake_orch.assets.landing.ledger import BatchRecord, Ledger
 from lake_orch.assets.landing.rounded_numbers import check_csv
 from lake_orch.assets.landing.zone import FoundFile, LandingZone, file_of
@@ -49,11 +50,11 @@ class LandedBatch:
     root: str = field(repr=False)
 
     @classmethod
-    def begin(cls, ledger: Ledger, number: int, *, landed: int = 0) -> LandedBatch:
+    def begin(cls, ledger: Ledger, number: int) -> LandedBatch:
         """Start landing a batch with the current state of its files.
 
-        `landed` is the last batch that has landed, where the ledger may not have it yet. What a run reads of a batch
-        that has landed changes nothing. Raises InvalidDefinition for an unknown number, FilesGone.
+        What a run reads of a batch that has landed changes nothing. Raises InvalidDefinition for an unknown number,
+        FilesGone.
         """
         record = ledger.batch(number)
         if record is None:
@@ -63,7 +64,7 @@ class LandedBatch:
             )
         filesystem, root = ledger.zone.filesystem()
         files = list(_now(record, filesystem, root.rstrip("/"), ledger.zone))
-        if number > max(ledger.landed, landed):
+        if number > ledger.landed:
             ledger.note_read(files)
         return cls(ledger.zone, number, files, filesystem, root.rstrip("/"))
 
@@ -185,7 +186,8 @@ class LandedBatch:
     def _telling(self) -> Iterator[None]:
         """Turn errors about the content of files into UnsupportedData."""
         try:
-            yield
+            with telling_damage("a file"):
+                yield
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, DefinitionMismatch) as error:
             raise UnsupportedData(
                 f"batch {self.number} of landing zone {self.zone.name!r} cannot be read: {error}. Correct the file, "
@@ -219,7 +221,7 @@ class LandedBatch:
         dataset = self.dataset(format=format, schema=schema)
         with self._telling():
             rows = dataset.to_table()
-            if schema is None and isinstance(getattr(dataset, "format", None), ds.CsvFileFormat):
+            if isinstance(getattr(dataset, "format", None), ds.CsvFileFormat):
                 check_csv(dataset, rows)
             return rows
 

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lake_core.nested_arrays import map_leaf_types
+from lake_orch.assets.compression import PACKINGS, telling_damage
 from lake_orch.assets.landing.rounded_numbers import check_json
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
-
-PACKINGS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
-"""The compressions that the extension of a file says."""
 
 
 def read_json(filesystem: AbstractFileSystem, path: str, format: Any, schema: pa.Schema | None) -> pa.Table:
@@ -30,7 +28,8 @@ def read_json(filesystem: AbstractFileSystem, path: str, format: Any, schema: pa
         packing = next((codec for extension, codec in PACKINGS.items() if path.endswith(extension)), None)
         if packing is not None:
             source = pa.CompressedInputStream(source, packing)
-        text = source.read()
+        with telling_damage(path):
+            text = source.read()
     if not text or text.isspace():
         return (schema or pa.schema([])).empty_table()
     rows = pa_json.read_json(
@@ -42,8 +41,7 @@ def read_json(filesystem: AbstractFileSystem, path: str, format: Any, schema: pa
             unexpected_field_behavior="infer",
         ),
     )
-    if schema is None:
-        check_json(text, rows)
+    check_json(text, rows)
     return rows
 
 

@@ -1,22 +1,45 @@
 """The ledger of files and their batches: a journal beside the lake.
 
-With it, no file lands twice when a sensor's cursor is reset.
+With it, no file lands twice when a sensor's cursor is reset. It belongs to one folder of files. What has landed, each
+dataset says for itself, on each of its branches: the ledger only remembers it for datasets that may forget.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lake_core.journal import Action, Add, Append, Journal, State, Update
 from lake_core.store import ObjectStore
 from lake_orch.assets.landing.zone import FoundFile, LandingZone
+from lake_orch.errors import InvalidDefinition, LandingForgotten
 
 FOLDER = "_landing"
-_LANDED = "landed"
+_LANDED = "landed/"
 _ID = "id"
+_URL = "url"
+_USER = re.compile(r"(?<=://)[^/@]*@")
+"""The user and password of a URL, which are never stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A dataset in which batches land, on one branch."""
+
+    path: str
+    branch: str = ""
+    """The branch of the lake; nothing in a folder of plain tables."""
+    id: str = ""
+    """The identity of the dataset. One that is created again at its path has another."""
+
+    @property
+    def key(self) -> str:
+        """Return the key of what the ledger knows of it."""
+        return f"{_LANDED}{json.dumps([self.path, self.id, self.branch])}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +88,47 @@ class Ledger:
 
     def batches(self, after: int = 0) -> list[BatchRecord]:
         """List the batches with numbers above this one, in order."""
-        state = self.journal.state()
+        state = self._state()
         return [
             record for number in range(after + 1, _last(state) + 1) if (record := _batch(state, number)) is not None
         ]
 
     def batch(self, number: int) -> BatchRecord | None:
         """Return a batch by its number."""
-        return _batch(self.journal.state(), number)
+        return _batch(self._state(), number)
 
     @property
     def landed(self) -> int:
-        """Return the last batch that a sensor recorded as landed. It counts if the transaction identifier expired."""
-        return int(self.journal.state().get(_LANDED, 0))
+        """Return the last batch of which a run or a sensor has seen that it is in some dataset."""
+        return max((int(number) for number in self._noted().values()), default=0)
+
+    def last_batch(self, destination: Destination, recorded: int | None, *, forgets: bool) -> int:
+        """Return the last batch that has landed in a dataset, and remember it.
+
+        Args:
+            destination: The dataset.
+            recorded: What the dataset records itself, if it records anything.
+            forgets: Whether it may have forgotten it.
+
+        Raises:
+            LandingForgotten: The dataset has forgotten it, and it was never seen on this branch.
+        """
+        if recorded is not None:
+            self._note_landed(destination, recorded)
+            return recorded
+        noted = self._noted()
+        elsewhere = replace(destination, branch="").key.removesuffix('""]')
+        if forgets and destination.key not in noted and any(key.startswith(elsewhere) for key in noted):
+            raise LandingForgotten(
+                f"{destination.path} on branch {destination.branch!r} may have forgotten which batches of landing zone "
+                f"{self.zone.name!r} it has: its transaction identifiers expire. Land on the branch that the files "
+                f"landed on before, and merge that one"
+            )
+        return int(noted.get(destination.key, 0))
+
+    def _noted(self) -> dict[str, Any]:
+        state = self._state()
+        return {key: state[key] for key in state.under(_LANDED)}
 
     @property
     def id(self) -> str:
@@ -87,20 +138,20 @@ class Ledger:
         """
         return str(self.journal.state().get(_ID, ""))
 
-    def note_landed(self, number: int) -> None:
-        """Record that the batches up to a number are in their table."""
+    def _note_landed(self, destination: Destination, number: int) -> None:
+        """Record that the batches up to a number are in a dataset."""
 
         def plan(state: State) -> Sequence[Action]:
-            stored = state.get(_LANDED)
+            stored = state.get(destination.key)
             if stored is None:
-                return [Add(_LANDED, number)]
-            return [Update(_LANDED, number)] if stored != number else ()
+                return [Add(destination.key, number)]
+            return [Update(destination.key, number)] if stored != number else ()
 
         self.journal.append(plan)
 
     def diff(self, listed: Iterable[FoundFile], landed: int) -> LandingDiff:
         """Compare a listing with the ledger."""
-        state = self.journal.state()
+        state = self._state()
         new: list[FoundFile] = []
         rewritten: list[FoundFile] = []
         present = set()
@@ -121,6 +172,7 @@ class Ledger:
         """
 
         def plan(state: State) -> Append[BatchRecord | None]:
+            self._check_place(state)
             chosen = _chosen([file for file in files if f"file/{file.key}" not in state], self.zone)
             if not chosen:
                 return Append((), None)
@@ -134,12 +186,31 @@ class Ledger:
             ]
             if _ID not in state:
                 actions.append(Add(_ID, uuid.uuid4().hex))
+            if (url := self._url()) != state.get(_URL):
+                actions.append(Update(_URL, url) if _URL in state else Add(_URL, url))
             latest = max(newest, *(file.key for file in record.files))
             actions.append(Update("newest", latest) if "newest" in state else Add("newest", latest))
             actions.append(Update("last", number) if "last" in state else Add("last", number))
             return Append(actions, record)
 
         return self.journal.append(plan)
+
+    def _state(self) -> State:
+        state = self.journal.state()
+        self._check_place(state)
+        return state
+
+    def _check_place(self, state: State) -> None:
+        """Check that the batches are of this folder, or of the one from which it has moved."""
+        known, zone = state.get(_URL), self.zone
+        if known not in (None, self._url(), *([] if zone.moved_from is None else [_place(zone.moved_from)])):
+            raise InvalidDefinition(
+                f"landing zone {zone.name!r} has landed files of {known}, and not of {self._url()}: give each folder a "
+                f"name of its own. If this is the same folder in a new place, set moved_from={known!r}"
+            )
+
+    def _url(self) -> str:
+        return _place(self.zone.url)
 
     def note_read(self, files: Sequence[FoundFile]) -> None:
         """Record the files as a run reads them.
@@ -162,6 +233,10 @@ class Ledger:
             return actions
 
         self.journal.append(plan)
+
+
+def _place(url: str) -> str:
+    return _USER.sub("", url.rstrip("/"))
 
 
 def _chosen(files: Sequence[FoundFile], zone: LandingZone) -> list[FoundFile]:

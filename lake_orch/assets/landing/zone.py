@@ -56,6 +56,8 @@ class LandingZone:
     """The most files in one batch."""
     max_bytes: int = 64 << 30
     """The most bytes in one batch. A larger file is its own batch."""
+    moved_from: str | None = None
+    """The URL that the folder had before, if it has moved. Its files have the same names below the new one."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -81,7 +83,10 @@ class LandingZone:
         return opened
 
     def files(self, now: datetime | None = None) -> list[FoundFile]:
-        """List the files that are ready to land, by name. A missing folder has none."""
+        """List the files that are ready to land, by name. A missing folder has none.
+
+        Raises InvalidDefinition for a name that is not UTF-8.
+        """
         filesystem, root = self.filesystem()
         root = root.rstrip("/")
         try:
@@ -101,7 +106,12 @@ class LandingZone:
                 continue
             if not (fnmatch.fnmatchcase(file.key, self.pattern) or fnmatch.fnmatchcase(parts[-1], self.pattern)):
                 continue
-            if file.modified is None or now - file.modified >= self.settle:
+            if any("\ud800" <= letter <= "\udfff" for letter in file.key):
+                raise InvalidDefinition(
+                    f"landing zone {self.name!r} has the file {file.key!r}, whose name is not UTF-8: rename it, or "
+                    "choose a pattern that leaves it out"
+                )
+            if not self.settle or file.modified is None or now - file.modified >= self.settle:
                 yield file
 
 

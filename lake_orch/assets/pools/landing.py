@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pyarrow import ArrowInvalid
+
 from lake_core.pool import Pool
 from lake_core.pool.errors import InvalidJson
 from lake_core.pool.ndjson import lines_of_objects, read_ndjson
@@ -14,6 +16,7 @@ from lake_core.pool.value import Value
 from lake_core.readable import count_of
 from lake_core.workspace import Workspace
 from lake_orch.assets.asset_format import AssetLanding, AssetWrite, Batch, Written
+from lake_orch.assets.compression import telling_damage
 from lake_orch.assets.owner import Owner
 from lake_orch.assets.pools.data import named_errors, rows_of
 from lake_orch.assets.pools.metadata import PoolResult, pool_metadata
@@ -38,6 +41,14 @@ class PoolLanding(AssetLanding[PoolResult]):
         """Return the number of the last batch, which is the version of a marker."""
         markers = dataset.markers()
         return markers[application].version if application in markers else None
+
+    def identity(self, dataset: Pool) -> str:
+        """Return the id of the pool."""
+        return str(dataset.config.id)
+
+    def forgets(self, dataset: Pool) -> bool:
+        """Return True, as markers expire."""
+        return True
 
     def write(self, batch: Batch, value: Any | None) -> BatchWrite:
         """Prepare the load of a batch, whose records are read while they are stored."""
@@ -99,8 +110,9 @@ def _lines(batch: Batch) -> Iterator[Value]:
     for name, stream in batch.open_files():
         with io.TextIOWrapper(stream, encoding="utf-8-sig") as lines:
             try:
-                yield from read_ndjson(lines_of_objects(lines))
-            except (InvalidJson, UnicodeDecodeError) as error:
+                with telling_damage(name):
+                    yield from read_ndjson(lines_of_objects(lines))
+            except (InvalidJson, UnicodeDecodeError, ArrowInvalid) as error:
                 raise UnsupportedData(
                     f"{name} does not have one JSON object in each line: {error}. Correct the file, or let read= of "
                     f"the landing zone name a function that reads it. Nothing of {batch.name} was written"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lake_core.delta import DeltaTable, OperationResult
+from lake_core.delta.properties import transaction_retention_ms
 from lake_core.workspace import Workspace
 from lake_orch.assets.asset_format import AssetLanding, AssetWrite, Batch, Written
 from lake_orch.assets.tables.data import TypeHandler, to_rows
@@ -27,7 +28,16 @@ class TableLanding(AssetLanding[OperationResult]):
 
     def last_batch(self, dataset: DeltaTable, application: str) -> int | None:
         """Return the number of the last batch, which is the version of a transaction identifier."""
-        return dataset.snapshot.transaction_version(application)
+        marker = dataset.snapshot.last_transaction(application)
+        return None if marker is None else max(marker.version, 0)
+
+    def identity(self, dataset: DeltaTable) -> str:
+        """Return the id of the table."""
+        return dataset.snapshot.metadata.id
+
+    def forgets(self, dataset: DeltaTable) -> bool:
+        """Return whether the table's transaction identifiers expire."""
+        return transaction_retention_ms(dataset.snapshot.metadata.configuration) is not None
 
     def write(self, batch: Batch, value: Any | None) -> BatchWrite:
         """Read the rows of a batch."""
