@@ -71,6 +71,7 @@ class AssetIOManager(HasPlaces, ConfigurableIOManager):
         format = self.format_of_output(output, obj, (step.instance, step.dagster_run))
         _check_named(output.metadata, format, output.producer)
         format.check(output)
+        _check_late(context.output_metadata, format, output.producer)
         write = format.write(obj, output)
         check_place(context, type(self), dict(self))
         with nullcontext() if write.logged is None else logged_warnings(context, write.logged):
@@ -134,6 +135,16 @@ def _check_named(metadata: Mapping[str, Any], format: AssetFormat, subject: str)
         raise InvalidDefinition(
             f"{FORMAT} of {subject} is {named!r}, but its IO manager stores the format {format.format!r}: use a "
             "LakeIOManager, or leave it out"
+        )
+
+
+def _check_late(metadata: Mapping[str, Any], format: AssetFormat, subject: str) -> None:
+    """Raise InvalidDefinition if the code of a step sets what only the definition decides."""
+    late = next((name for name in metadata if name in format.names.output), None)
+    if late is not None:
+        raise InvalidDefinition(
+            f"the code of {subject} returns the metadata {late!r}, which has no effect there: set it in the metadata= "
+            "of the definition. Nothing was written"
         )
 
 

@@ -69,6 +69,17 @@ def test_a_run_of_all_steps_starts_over(bench: Bench) -> None:
     assert bench.rows("orders") == sorted(of("orders") + of("orders", 1))
 
 
+def test_a_run_that_was_killed_after_it_was_published_is_not_repeated(bench: Bench) -> None:
+    killed = bench.run()
+    bench.instance.report_run_failed(killed, "the worker is gone before it said that it has succeeded")
+    for parent in (killed, bench.run(reexecution_options=dg.ReexecutionOptions(killed.run_id))):
+        again = bench.run(reexecution_options=dg.ReexecutionOptions(parent.run_id))
+        assert "which failed only after session" in bench.error(again)
+        assert bench.rows("orders") == of("orders")
+    assert bench.run().is_success
+    assert bench.rows("orders") == of("orders", times=2), "a new run appends"
+
+
 def test_a_blocking_check_holds_the_run_back_until_it_is_mended(bench: Bench) -> None:
     bench.wish(lines_seen="fail")
     failed = bench.run()
@@ -93,6 +104,20 @@ def test_other_checks_gate_where_the_policy_says_so(bench: Bench) -> None:
     lenient = bench.run()
     assert lenient.status is dg.DagsterRunStatus.SUCCESS
     check_published(bench)
+
+
+@pytest.mark.parametrize(
+    ("tags", "error"),
+    [
+        ({"lake/scope": "asset", "lake/gate": "error"}, "set the tag lake/scope to 'run'"),
+        ({"lake/backfills": "gathr"}, "use 'gather' or 'publish'"),
+    ],
+)
+def test_a_tag_without_effect_is_refused(bench: Bench, tags: dict[str, str], error: str) -> None:
+    failed = bench.run(tags=tags)
+    assert failed.status is dg.DagsterRunStatus.FAILURE
+    assert error in bench.error(failed)
+    assert [bench.rows(table) for table in ALL] == [[], [], [], []]
 
 
 def test_a_run_can_be_asked_to_publish_asset_by_asset(bench: Bench) -> None:

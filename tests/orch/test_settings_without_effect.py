@@ -83,3 +83,14 @@ def test_nothing_is_written_for_an_asset_with_one(tmp_path: Path, manager: Any, 
     with pytest.raises(InvalidDefinition, match=name):
         dg.materialize([asset], resources=resources)
     assert len(lake.log()) == 1
+
+
+def test_a_setting_that_only_a_step_knows_is_refused(tmp_path: Path) -> None:
+    @dg.asset
+    def rows() -> dg.Output[pa.Table]:
+        return dg.Output(pa.table({"a": [1]}), metadata={"lake/mode": "append"})
+
+    lake = LakeResource(root=str(tmp_path))
+    with pytest.raises(InvalidDefinition, match="code of asset rows returns the metadata 'lake/mode'"):
+        dg.materialize([rows], resources={"io_manager": DeltaIOManager(lake=lake)})
+    assert not any(tmp_path.iterdir())

@@ -10,6 +10,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from lake_core.errors import LakeError
 from lake_orch.dagster.resource.root import LakeRoot
 from lake_orch.dagster.runs.gathering import BACKFILL_TAG, gathering_branch
+from lake_orch.dagster.runs.plan import plan_of
 from lake_orch.dagster.runs.run_session import (
     Gate,
     RunSession,
@@ -22,7 +23,8 @@ from lake_orch.dagster.runs.run_session import (
     scope_of,
 )
 from lake_orch.dagster.runs.upstream import RunPlace
-from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, PUBLISHER_TAG
+from lake_orch.errors import InvalidDefinition
+from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, GATE_TAG, PUBLISHER_TAG, SCOPE_TAG
 
 
 class LakeOfRuns(LakeRoot):
@@ -82,11 +84,15 @@ class LakeOfRuns(LakeRoot):
         Raises:
             RefNotFound: The lake has no branch from which to create it.
             NotALake: The root is a folder of plain tables, and a branch is to be created. `lake init` makes it a lake.
+            InvalidDefinition: The tag `lake/backfills` has another value.
         """
         branch = tags.get(BRANCH_TAG, self.branch)
         if self.branch_from is not None and branch != self.branch_from:
             self._make_branch(branch, self.branch_from)
-        if tags.get(BACKFILLS_TAG, self.backfills) == "gather" and BACKFILL_TAG in tags and BRANCH_TAG not in tags:
+        backfills = tags.get(BACKFILLS_TAG, self.backfills)
+        if backfills not in ("gather", "publish"):
+            raise InvalidDefinition(f"tag {BACKFILLS_TAG} is {backfills!r}: use 'gather' or 'publish'")
+        if backfills == "gather" and BACKFILL_TAG in tags and BRANCH_TAG not in tags:
             backfill = gathering_branch(instance, tags, branch)
             self._make_branch(backfill, branch)
             return backfill
@@ -120,6 +126,11 @@ class LakeOfRuns(LakeRoot):
         if (session := from_tags(stored)) is not None:
             return session if self._is_own(stored, session) else None
         if scope_of(stored.tags, self.scope) == "asset" and not self._continues_failed_run(instance, run):
+            if gate_of(stored.tags, "blocking") == "error" and _makes_assets(instance, run):
+                raise InvalidDefinition(
+                    f"tag {GATE_TAG} is 'error', which holds back a whole run, but this one publishes each asset by "
+                    f"itself: set the tag {SCOPE_TAG} to 'run', or leave it out"
+                )
             return None
         branch, publisher = self.branch_of(run.tags, instance), publisher_of_parent(instance, run)
         gate = self.gate_of(run.tags)
@@ -175,3 +186,10 @@ class LakeOfRuns(LakeRoot):
             raise
         if context.log:
             context.log.info(f"session {session.id} of this run is published as commit {published.commit[:12]}")
+
+
+def _makes_assets(instance: DagsterInstance, run: DagsterRun) -> bool:
+    """Return whether a run makes assets. The ops of other runs may open a session, which has a gate, themselves."""
+    plan = plan_of(instance, run)
+    outputs = (output for step in plan.steps for output in step.outputs) if plan else ()
+    return any(output.properties is not None and output.properties.is_asset for output in outputs)

@@ -130,11 +130,13 @@ def open_run_session(
 
     `continued` is the session that it goes on in if it re-executes no other run. A session that other processes of the
     same run opened is joined at its epoch. Raises SessionLost if the run leaves out steps whose work was in a session
-    that no longer exists, SessionClosed for a run whose session was already published, RefNotFound for a branch that
-    does not exist.
+    that no longer exists, SessionClosed for a run that was published already, or that repeats all of one that was
+    published before it failed, RefNotFound for a branch that does not exist.
     """
     run_session = from_tags(_stored(instance, run))
     inherited = None if run_session else inherited_session(instance, run, lake, root) or continued
+    if run_session is None and inherited is None:
+        _check_not_published(instance, run, lake, root)
     id = run_session.id if run_session else inherited or session_id(run.run_id)
     record = find_record(lake, id)
     handle = lake.open_session(
@@ -187,6 +189,30 @@ def inherited_session(instance: DagsterInstance, run: DagsterRun, lake: Lake, ro
         f"run {run.run_id} continues run {parent.run_id} and leaves out its successful steps, "
         f"but their work was in session {parent_session.id}, which {reason}: start a new run of all steps"
     )
+
+
+def _check_not_published(instance: DagsterInstance, run: DagsterRun, lake: Lake, root: str) -> None:
+    """Check that a run starts over no run that was published, but failed then: its worker was killed, for example.
+
+    Raises SessionClosed. Whoever asks for all steps of a failed run, be it a person or a retry strategy, takes it for
+    one that has published nothing.
+    """
+    current = run
+    for _ in range(MAX_ANCESTORS):
+        parent = instance.get_run_by_id(current.parent_run_id) if current.parent_run_id else None
+        if parent is None or parent.is_success or (current is run and continues(instance, run, parent)):
+            return
+        session = from_tags(parent)
+        if session is not None and is_in_lake(parent, session, lake, root):
+            record = find_record(lake, session.id)
+            if record is not None and record.is_published:
+                raise SessionClosed(
+                    f"run {run.run_id} repeats all steps of run {parent.run_id}, which failed only after session "
+                    f"{session.id} was published: appended rows would be there twice. Re-execute it from failure, "
+                    "which skips what was published. To repeat it nevertheless, launch a new run",
+                    state=record.state,
+                )
+        current = parent
 
 
 def publisher_of_parent(instance: DagsterInstance, run: DagsterRun) -> Publisher:
