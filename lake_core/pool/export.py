@@ -5,32 +5,20 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from lake_core.pool.arrow.columns import Column
 from lake_core.pool.arrow.fuse import InexactInteger, widen_columns
-from lake_core.pool.arrow.table import struct_array, to_table
+from lake_core.pool.arrow.table import to_table
 from lake_core.pool.arrow.type_key import DELTA_KEY, TYPE_KEY
 from lake_core.pool.errors import InvalidJson, InvalidValue
-from lake_core.pool.fused_type import JSON, with_rounded_integers
-from lake_core.pool.types import Field, NamedType, RecordType, Type, UnionType, fields_of, map_components, under
+from lake_core.pool.fused_type import column_type, with_rounded_integers
+from lake_core.pool.types import Field, RecordType, Type, fields_of, under
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lake_core.pool.scan import Scan
-
-
-def column_type(type: Type) -> Type:
-    """Return the type that values get as columns: unions and records without fields become JSON text."""
-    match type:
-        case UnionType() | RecordType(()):
-            return JSON
-        case NamedType(name, inner):
-            column = column_type(inner)
-            return column if column == JSON else NamedType(name, column)
-    return map_components(type, column_type)
 
 
 def to_columns(scan: Scan) -> pa.RecordBatchReader:
@@ -46,8 +34,7 @@ def to_columns(scan: Scan) -> pa.RecordBatchReader:
     """
     type, rounded = column_type(scan.type), column_type(with_rounded_integers(scan.type))
     if rounded != type and _fits(scan, rounded):
-        schema = to_table(rounded, []).schema
-        return pa.RecordBatchReader.from_batches(schema, _rounded(scan, rounded, schema))
+        type = rounded
     schema = to_table(type, []).schema
     return pa.RecordBatchReader.from_batches(schema, _widened(scan, type, schema))
 
@@ -63,7 +50,7 @@ def _fits(scan: Scan, type: Type) -> bool:
     return True
 
 
-def _rounded(scan: Scan, type: Type, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _widened(scan: Scan, type: Type, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     is_record = isinstance(under(type), RecordType)
     for batch in scan.batches():
         for array in _widen(batch.batch.columns(), type):
@@ -93,17 +80,6 @@ def _is_inexpressible(field: Field, column: Column) -> bool:
             except InvalidJson:
                 return True
     return False
-
-
-def _widened(scan: Scan, type: Type, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for batch in scan.to_reader():
-        rows = np.arange(batch.num_rows)
-        is_record = isinstance(under(type), RecordType)
-        array = struct_array(batch.schema.names, batch.columns, batch.num_rows) if is_record else batch.column(0)
-        (widened,) = _widen([Column(scan.type, array, rows)], type)
-        yield pa.RecordBatch.from_arrays(
-            [widened.field(each.name) for each in schema] if is_record else [widened], schema=schema
-        )
 
 
 def to_delta_columns(scan: Scan) -> pa.RecordBatchReader:

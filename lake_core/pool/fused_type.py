@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeGuard
 
 from lake_core.pool import types
 from lake_core.pool.types import (
+    FLOAT64,
     FLOATS,
     NULL,
     SIGNED,
@@ -27,7 +28,7 @@ from lake_core.pool.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 Conflicts: TypeAlias = Literal["union", "json"]
 """How types without a common one are fused: into a union of them, or into JSON text."""
@@ -37,7 +38,7 @@ JSON: Final = NamedType("json", types.STRING)
 
 _COMPOSITE: Final = (RecordType, ArrayType, SetType, MapType, ErrorType)
 _SIGNED_BY_BITS: Final = {8: types.INT8, 16: types.INT16, 32: types.INT32, 64: types.INT64}
-_DIGITS: Final = {types.FLOAT16: 11, types.FLOAT32: 24, types.FLOAT64: 53}
+_DIGITS: Final = {types.FLOAT16: 11, types.FLOAT32: 24, FLOAT64: 53}
 """The floats, and the size in bits of the largest integers that each holds exactly."""
 
 
@@ -73,10 +74,11 @@ def fused_type(one: Type, other: Type, conflicts: Conflicts, *, round_integers: 
 def fused_types(types: Iterable[Type], conflicts: Conflicts, *, round_integers: bool = False) -> Type:
     """Return the type that values of several types have in common, null for none; see `fused_type`.
 
-    It is that of the first two, and the third, and so on. Types of one kind that have components, such as records, are
-    fused together before, which takes time in proportion to their size.
+    It is that of the first two, and the third, and so on. Numbers are fused together before, as otherwise their order
+    would count: int16 and uint32 become int64, which is no float, but each of them is. So are types of one kind that
+    have components, such as records, which takes time in proportion to their size.
     """
-    several = list(types)
+    several = _numbers_fused(list(types), round_integers)
     of_unions = {under(each).__class__ for type in several for each in _members(type)}
     for kind in _COMPOSITE:
         alike = [type for type in several if under(type).__class__ is kind]
@@ -134,20 +136,20 @@ def _composite(kind: Type, inner: Iterable[Type]) -> Type:
     return map_components(kind, lambda _: next(of))
 
 
-def fused_without_unions(types: Iterable[Type], *, round_integers: bool = False) -> Type:
-    """Return the type that values of several types have in common, with JSON text for conflicts and unions."""
-    return without_unions(fused_types(types, "json", round_integers=round_integers))
+def fused_column_type(types: Iterable[Type], *, round_integers: bool = False) -> Type:
+    """Return the type that values of several types have in common as columns, with JSON text for conflicts."""
+    return column_type(fused_types(types, "json", round_integers=round_integers))
 
 
-def without_unions(type: Type) -> Type:
-    """Return a type with JSON text in the place of each union."""
+def column_type(type: Type) -> Type:
+    """Return the type that values get as columns: unions and records without fields become JSON text."""
     match type:
-        case NamedType(_, inner):
-            plain = without_unions(inner)
-            return type if plain == inner else plain
-        case UnionType():
+        case UnionType() | RecordType(()):
             return JSON
-    return map_components(type, without_unions)
+        case NamedType(name, inner):
+            column = column_type(inner)
+            return column if column == JSON else NamedType(name, column)
+    return map_components(type, column_type)
 
 
 def with_rounded_integers(type: Type) -> Type:
@@ -172,7 +174,7 @@ def _common(one: Type, other: Type, conflicts: Conflicts, round_integers: bool) 
 
     match one, other:
         case PrimitiveType(), PrimitiveType():
-            return _common_number(one, other, round_integers)
+            return _common_number((one, other), round_integers) if _is_number(one) and _is_number(other) else None
         case RecordType(), RecordType():
             fields = {each.name: each.type for each in one.fields}
             for each in other.fields:
@@ -189,24 +191,36 @@ def _common(one: Type, other: Type, conflicts: Conflicts, round_integers: bool) 
     return None
 
 
-def _common_number(one: PrimitiveType, other: PrimitiveType, round_integers: bool) -> Type | None:
-    exact = (one in FLOATS or one in UNSIGNED or one in _SIGNED_BY_BITS.values()) and (
-        other in FLOATS or other in UNSIGNED or other in _SIGNED_BY_BITS.values()
-    )
-    if not exact:
-        return None
-    if one in FLOATS and other in FLOATS:
-        return max(one, other, key=FLOATS.__getitem__)
-    if one in FLOATS or other in FLOATS:
-        number, integer = (one, other) if one in FLOATS else (other, one)
-        bits = UNSIGNED.get(integer) or SIGNED[integer]
-        if bits > 53:
-            return types.FLOAT64 if round_integers else None
-        return next(each for each in _DIGITS if _DIGITS[each] >= bits and FLOATS[each] >= FLOATS[number])
-    if one in UNSIGNED and other in UNSIGNED:
-        return max(one, other, key=UNSIGNED.__getitem__)
-    bits = max(2 * UNSIGNED[each] if each in UNSIGNED else SIGNED[each] for each in (one, other))
-    return _SIGNED_BY_BITS.get(bits)
+def _common_number(types: Collection[PrimitiveType], round_integers: bool) -> PrimitiveType | None:
+    """Return the smallest type that holds all values of some types of numbers, or None."""
+    bits = [UNSIGNED.get(type) or SIGNED[type] for type in types if type not in FLOATS]
+    floats = [FLOATS[type] for type in types if type in FLOATS]
+    if not floats:
+        if all(type in UNSIGNED for type in types):
+            return max(types, key=UNSIGNED.__getitem__)
+        return _SIGNED_BY_BITS.get(max(2 * UNSIGNED[type] if type in UNSIGNED else SIGNED[type] for type in types))
+    digits = max(bits, default=0)
+    if digits > _DIGITS[FLOAT64]:
+        return FLOAT64 if round_integers else None
+    return next(type for type in _DIGITS if _DIGITS[type] >= digits and FLOATS[type] >= max(floats))
+
+
+def _is_number(type: Type) -> TypeGuard[PrimitiveType]:
+    """Return whether a type is one of plain numbers: no duration and no time."""
+    return type in FLOATS or type in UNSIGNED or type in _SIGNED_BY_BITS.values()
+
+
+def _numbers_fused(several: list[Type], round_integers: bool) -> list[Type]:
+    """Return types with the fewest types of numbers that hold all values of those among them."""
+    numbers = {plain for type in several if _is_number(plain := under(type))}
+    integers = numbers - FLOATS.keys()
+    unsigned = integers & UNSIGNED.keys()
+    fused: dict[Type, Type] = {}
+    # What has no common type together may have one in parts.
+    for group in (unsigned, integers - unsigned, numbers & FLOATS.keys(), integers, numbers):
+        if len(group) > 1 and (common := _common_number(group, round_integers)) is not None:
+            fused |= dict.fromkeys(group, common)
+    return [fused.get(under(type), type) for type in several] if fused else several
 
 
 def _united(one: Type, other: Type, round_integers: bool) -> Type:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from lake_core.delta import DeltaTable
 from lake_core.pool import Pool, PoolLake
 from lake_core.pool.errors import InvalidJson, InvalidValue
 from lake_core.pool.export import to_columns, to_delta_columns
-from lake_core.pool.zson.reader import parse_values
+from lake_core.pool.fused_type import fused_column_type, fused_types
+from lake_core.pool.zson.reader import parse_type, parse_values
 from lake_core.store import MemoryStore
 
 RECORDS = """
@@ -84,6 +86,34 @@ def test_whole_numbers_and_fractions_become_doubles_where_none_loses_a_digit(opt
     assert rows["v"].to_pylist() == [1.0, 2.5, 2.0**53]
     assert rows["n"].to_pylist() == [{"w": [1.0]}, {"w": [2.5]}, {"w": []}]
     assert rows.schema.field("v").metadata == {b"zed.type": b"float64"}
+
+
+NUMBERS = ("int8", "int16", "int64", "uint8", "uint32", "uint64", "float16", "float64")
+
+
+@pytest.mark.parametrize("round_integers", [False, True])
+@pytest.mark.parametrize("types", [*itertools.combinations(NUMBERS, 3)], ids="-".join)
+def test_the_common_type_of_numbers_does_not_depend_on_their_order(
+    types: tuple[str, ...], round_integers: bool
+) -> None:
+    fused = {
+        fused_column_type(map(parse_type, ordered), round_integers=round_integers)
+        for ordered in itertools.permutations(types)
+    }
+    assert len(fused) == 1
+    union = {fused_types(map(parse_type, ordered), "union") for ordered in itertools.permutations(types)}
+    assert len(union) == 1
+
+
+def test_signed_and_unsigned_numbers_and_fractions_become_doubles() -> None:
+    rows = to_columns(pool_of(list(parse_values("{k:0,v:1(uint64)} {k:1,v:2} {k:2,v:1.5}"))).scan()).read_all()
+    assert rows["v"].to_pylist() == [1.0, 2.0, 1.5]
+
+
+def test_records_that_become_json_text_have_their_own_fields() -> None:
+    values = "{k:0,v:{w:2}} {k:1,v:{q:1}} {k:2,v:5} {k:3,v:{}}"
+    rows = to_columns(pool_of(list(parse_values(values))).scan()).read_all()
+    assert rows["v"].to_pylist() == ['{"w":2}', '{"q":1}', "5", "{}"]
 
 
 def test_whole_numbers_that_a_double_would_round_become_json_text_with_fractions() -> None:

@@ -15,8 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lake_core.pool import Pool, PoolLake
 from lake_core.pool.errors import NoSuchShape
+from lake_core.pool.export import to_delta_columns
 from lake_core.pool.types import TIME
-from lake_core.pool.zson.reader import parse_value
+from lake_core.pool.zson.reader import parse_value, parse_values
 from lake_core.spark import InvalidColumns, InvalidValues, UnreachableStore, load_pool, read_pool
 from lake_core.spark.pools.columns import arrow_schema_of, to_batch
 from lake_core.store import LocalStore, MemoryStore
@@ -90,6 +91,16 @@ def test_records_of_any_shape_are_rows_of_one_schema(spark: SparkSession, tmp_pa
         read_pool(spark, pool, shape="conn")
     pool.load([{"k": 10, "x": 2**53 + 1}])
     assert dict(read_pool(spark, pool).dtypes)["x"] == "string", "as a fraction, the number would be another"
+
+
+def test_spark_reads_the_columns_that_an_export_has(spark: SparkSession, tmp_path: Path) -> None:
+    values = """{k:0,n:1(uint64),r:{w:2},e:{},o:null(ip)} {k:1,n:2,r:{q:1},e:{},o:2} {k:2,n:1.5,r:5,e:{},o:1.5}"""
+    pool = created(tmp_path, list(parse_values(values)))
+    exported = to_delta_columns(pool.scan()).read_all()
+    df = read_pool(spark, pool)
+    assert rows(df) == sorted((tuple(row.values()) for row in exported.to_pylist()), key=repr)
+    assert df.columns == exported.column_names
+    assert dict(df.dtypes) == {"k": "bigint", "n": "double", "r": "string", "e": "string", "o": "string"}
 
 
 def test_large_objects_are_cut_into_tasks_and_only_segments_in_the_range_are_read(

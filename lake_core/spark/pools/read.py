@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lake_core.pool import DataObject, Pool, PoolLake
 from lake_core.pool.arrow.fuse import InexactInteger, widen_columns
 from lake_core.pool.chosen_shape import choose_shape
-from lake_core.pool.fused_type import fused_without_unions
+from lake_core.pool.fused_type import fused_column_type
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.zng.writer import encode_values
 from lake_core.pool.zson.reader import parse_type
@@ -155,7 +155,7 @@ def _common_type(spark: SparkSession, rows: PoolRows, types: Sequence[Type]) -> 
 
     Raises SparkJobFailed.
     """
-    rounded, exact = (fused_without_unions(types, round_integers=round_integers) for round_integers in (True, False))
+    rounded, exact = (fused_column_type(types, round_integers=round_integers) for round_integers in (True, False))
     if rounded == exact:
         return exact
     # Integers of 64 bits and floats occur in one field. Its type is a float if that holds all integers exactly.

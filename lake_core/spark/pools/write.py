@@ -21,7 +21,7 @@ from lake_core.pool.arrow.arrow_type import inferred_type
 from lake_core.pool.arrow.table import struct_array
 from lake_core.pool.arrow.type_key import TYPE_KEY
 from lake_core.pool.errors import InvalidZson
-from lake_core.pool.fused_type import without_unions
+from lake_core.pool.fused_type import column_type
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.ksuid import new_ksuid
 from lake_core.pool.metadata import Record
@@ -163,7 +163,7 @@ def _stated_type(column: T.StructField) -> Type | None:
         type = parse_type(text) if isinstance(text, str) else None
     except InvalidZson:
         return None
-    return type if type is not None and without_unions(type) == type else None
+    return type if type is not None and column_type(type) == type else None
 
 
 def _check_key(schema: T.StructType, path: tuple[str, ...], pool: Pool) -> None:

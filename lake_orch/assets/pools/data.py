@@ -17,7 +17,7 @@ from lake_core.pool.arrow.table import to_table
 from lake_core.pool.chosen_shape import choose_shape
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import InvalidJson, InvalidType, InvalidValue
-from lake_core.pool.fused_type import fused_without_unions
+from lake_core.pool.fused_type import fused_column_type
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.ndjson import lines_of_objects, read_ndjson
 from lake_core.pool.rows import batches_of_rows
@@ -164,7 +164,7 @@ class PoolSlice:
             )
         types = self.types()
         rounded, exact = (
-            fused_without_unions(types, round_integers=round_integers) for round_integers in (True, False)
+            fused_column_type(types, round_integers=round_integers) for round_integers in (True, False)
         )
         try:
             table = self._table_of(rounded)
