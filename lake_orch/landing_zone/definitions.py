@@ -14,7 +14,7 @@ import pyarrow as pa
 from lake_core.lake.errors import DatasetNotFound, RefNotFound
 from lake_core.readable import count_of
 from lake_core.store import open_store
-from lake_orch.assets.asset_format import AssetOutput, asset_format
+from lake_orch.assets.asset_format import FORMAT, AssetOutput, asset_format
 from lake_orch.assets.landing.batch import LandedBatch
 from lake_orch.assets.landing.ledger import BatchRecord, Destination, LandingDiff, Ledger
 from lake_orch.assets.landing.zone import LandingZone
@@ -130,6 +130,8 @@ def landing_zone_asset(
             f"leave {' and '.join(unknown)} out"
         )
     metadata = {**plain_metadata(options.get("metadata") or {}), **declared}
+    if metadata.get(FORMAT, format.format) != format.format:
+        raise InvalidDefinition(f"{subject} lands in {format.names.datasets}: leave {FORMAT} out, and choose by into=")
     output = AssetOutput(producer=subject, asset_key=asset_key.path, metadata=metadata)
     format.check(output)
     format.landing(output)  # so that mistakes appear before the first run

@@ -431,6 +431,12 @@ def test_a_file_from_the_future_lands_where_none_has_to_settle(tmp_path: Path, i
     assert zone.drain() == 1
 
 
+@pytest.mark.parametrize("metadata", [{"lake/format": "pool"}, {"lake/owner": "events"}])
+def test_a_setting_without_effect_is_refused(tmp_path: Path, metadata: dict[str, str]) -> None:
+    with pytest.raises(InvalidDefinition, match=f"{next(iter(metadata))}"):
+        landing_zone_definitions(LandingZone("events", str(tmp_path)), metadata=metadata)
+
+
 def test_a_name_that_is_not_utf_8_is_told(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     zone = Zone(tmp_path, instance)
     zone.drop("a.parquet", 1)

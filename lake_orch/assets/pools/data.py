@@ -163,9 +163,7 @@ class PoolSlice:
                 else pa.table({})
             )
         types = self.types()
-        rounded, exact = (
-            fused_column_type(types, round_integers=round_integers) for round_integers in (True, False)
-        )
+        rounded, exact = (fused_column_type(types, round_integers=round_integers) for round_integers in (True, False))
         try:
             table = self._table_of(rounded)
         except InexactInteger:

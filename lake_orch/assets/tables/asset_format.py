@@ -45,7 +45,7 @@ from lake_orch.assets.tables.settings import (
 )
 from lake_orch.assets.tables.state import table_state
 from lake_orch.assets.tables.writer import TableWriter, final_result
-from lake_orch.definition_metadata import MOST_PREVIEW_ROWS, PARTITION_EXPR, missing_partition_expr
+from lake_orch.definition_metadata import MOST_PREVIEW_ROWS, OWNER, PARTITION_EXPR, missing_partition_expr
 from lake_orch.errors import InvalidDefinition
 
 if TYPE_CHECKING:
@@ -117,7 +117,9 @@ class TableFormat(AssetFormat):
         return TableRead(request, InputSettings.parse(request.settings, request.subject), self)
 
     def landing(self, output: AssetOutput) -> TableLanding:
-        """Prepare to append batches of files."""
+        """Prepare to append batches of files. Raises InvalidDefinition for an owner, as nothing is replaced."""
+        if OWNER in output.metadata:
+            raise InvalidDefinition(f"{output.producer} only appends, so {OWNER} has no effect: leave it out")
         settings = TableSettings.parse(output.asset_key, output.metadata, output.producer, mode="append")
         check_appends(settings.mode, output.producer)
         return TableLanding(settings.path, settings, self.handlers)
