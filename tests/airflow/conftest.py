@@ -89,12 +89,17 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs the newest Airflow, and end with what needs its processes: nothing else runs beside them.
+    """Leave out what needs the newest Airflow, and end with what needs its processes, in one worker.
 
     Nothing may import Airflow yet: it has no home here. The items are those of the whole run, which may be one without
     Airflow.
     """
     items.sort(key=lambda item: "airflow" in getattr(item, "fixturenames", ()))
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        shared = next((name for name in ("airflow", "told") if name in fixtures), None)
+        if shared is not None:
+            item.add_marker(pytest.mark.xdist_group(shared))
     newest = [item for item in items if item.get_closest_marker("newest")]
     if newest and tuple(map(int, version("apache-airflow").split(".")[:2])) < (3, 2):
         config.hook.pytest_deselected(items=newest)
