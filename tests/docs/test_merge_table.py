@@ -8,6 +8,7 @@ from tests.docs.merge_table import PAGE, TABLES, WRONG, lines
 
 
 @pytest.mark.parametrize("name", TABLES)
+@pytest.mark.sampled(4)
 def test_the_page_says_what_two_operations_come_to(name: str) -> None:
     expected = list(lines(TABLES[name]))
     section = PAGE.read_text().partition(f"## {TABLES[name].title}\n")[2].partition("\n## ")[0]

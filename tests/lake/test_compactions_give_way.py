@@ -12,7 +12,7 @@ from lake_core.lake.session.write_session import WriteSession
 from lake_core.store import MemoryStore
 from lake_core.testing.fault_store import FaultMode
 from lake_core.testing.manual_clock import ManualClock
-from tests.examples import exhaustive
+from tests.examples import exhaustive, stride
 from tests.lake.id_datasets import PATH, Pool, Table
 from tests.lake.lakes import died_at, opened
 
@@ -179,7 +179,7 @@ def test_a_publisher_that_dies_anywhere_leaves_all_rows(dataset: Table | Pool, m
     def publish(lake: Lake) -> None:
         lake.get_session("late").publish()
 
-    for operation in range(1, 400):
+    for operation in range(1, 400, stride(3)):
         store, time, fired = died_at(operation, mode, publish, make)
         lake = opened(store, time)
         assert dataset.ids(lake) in ([1, 2, 3, 4], [2, 3, 4]), f"operation {operation}"

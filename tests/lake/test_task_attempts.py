@@ -14,6 +14,7 @@ from lake_core import Lake
 from lake_core.lake.errors import Conflict, StaleAttempt, UnfinishedTasks
 from lake_core.lake.session.session_writer import SessionWriter
 from lake_core.store import MemoryStore
+from tests.examples import stride
 from tests.lake.id_datasets import PATH, Pool, Table
 
 TASKS = ("load", "clean", "count")
@@ -180,7 +181,7 @@ class _Run:
 @pytest.mark.parametrize("is_created", [True, False], ids=["of a dataset that is there", "of a new one"])
 @pytest.mark.parametrize("dataset", [Table(), Pool()], ids=["table", "pool"])
 def test_random_orders_of_attempts(dataset: Table | Pool, is_created: bool) -> None:
-    for seed in range(25):
+    for seed in range(0, 25, stride(3)):
         run = _Run(dataset, random.Random(seed), is_created=is_created)
         try:
             for _ in range(30):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lake_core.testing.simulation import Fault, History, Step, check_history
+from tests.examples import exhaustive
 from tests.simulation.pool_actions import (
     Action,
     CreateBranch,
@@ -23,7 +24,7 @@ from tests.simulation.pool_scenario import PoolScenario
 _BLOCK = 6
 
 
-@pytest.mark.parametrize("first", range(0, 60, _BLOCK))
+@pytest.mark.parametrize("first", [0, *exhaustive(range(_BLOCK, 60, _BLOCK))])
 def test_nothing_is_lost_doubled_or_half_seen(first: int) -> None:
     for seed in range(first, first + _BLOCK):
         check_history(pool_history(seed), PoolScenario)

@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from tests.examples import exhaustive
+from tests.examples import exhaustive, stride
 from tests.lake.merging.histories import PLAIN, Array, Beside, Dataset, Pool, Table, explore, random_steps, read, walk
 
 DATASETS: dict[str, Callable[[], Dataset]] = {
@@ -56,6 +56,7 @@ def test_every_history_of_two_operations_of_a_theme(dataset: Dataset, theme: str
 
 
 @pytest.mark.parametrize("with_table", [True, False], ids=["with a table", "without one"])
+@pytest.mark.sampled(2)
 def test_every_history_of_two_operations(dataset: Dataset, with_table: bool) -> None:
     explore(Beside(dataset, with_table=with_table), _everything(dataset), 2)
 
@@ -85,7 +86,7 @@ def test_every_history_of_five_operations_of_a_theme(dataset: Dataset, theme: st
 @pytest.mark.parametrize("names", ["ab", "abc"])
 @pytest.mark.parametrize("first", [0, *exhaustive(range(10, 40, 10))])
 def test_random_histories(dataset: Dataset, names: str, first: int) -> None:
-    for seed in range(first, first + 10):
+    for seed in range(first, first + 10, stride(2)):
         walk(
             partial(Beside, dataset, names, with_table=bool(seed % 3)),
             random_steps(seed, _everything(dataset), names, 30),

@@ -98,6 +98,7 @@ ONE_WAY = some_of(PAIRS, set(itertools.combinations_with_replacement(CHANGES, 2)
 
 
 @pytest.mark.parametrize(("first", "second"), ONE_WAY)
+@pytest.mark.sampled(3)
 def test_two_sessions(first: str, second: str) -> None:
     lake = created()
     sessions = [lake.session(message=name) for name in (first, second)]
@@ -118,6 +119,7 @@ def test_two_sessions(first: str, second: str) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), ONE_WAY)
+@pytest.mark.sampled(3)
 def test_a_merge_of_branches(first: str, second: str) -> None:
     lake = created()
     lake.create_branch("dev")
@@ -138,6 +140,7 @@ def test_a_merge_of_branches(first: str, second: str) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS, ids=" / ".join)
+@pytest.mark.sampled(3)
 def test_a_revert_takes_back_its_own_rows_alone(first: str, second: str) -> None:
     lake = created()
     if not change(lake, first) or not change(lake, second):
@@ -158,6 +161,7 @@ def test_a_revert_takes_back_its_own_rows_alone(first: str, second: str) -> None
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS, ids=" / ".join)
+@pytest.mark.sampled(3)
 def test_a_pick_brings_its_own_rows_alone(first: str, second: str) -> None:
     lake = created()
     lake.create_branch("dev")
