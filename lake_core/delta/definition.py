@@ -61,7 +61,9 @@ def _version(properties: Mapping[str, str], key: str) -> int:
     return int(text)
 
 
-def new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, str], now: int) -> Metadata:
+def new_metadata(
+    schema: pa.Schema, partition_by: Sequence[str] | None, properties: Mapping[str, str], now: int
+) -> Metadata:
     """Return the metadata of a table that is to be created. `now`: milliseconds since the epoch.
 
     Raises SchemaMismatch, UnsupportedType, InvalidProperty, UnsupportedExpression.
@@ -73,6 +75,7 @@ def new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Map
     if not struct.fields:
         raise SchemaMismatch("the schema has no columns, but a table needs at least one")
     check_storable(struct)
+    partition_by = partition_by or ()
     check_partitioning(struct, partition_by)
     check_properties(properties)
     properties = with_compat(properties)

@@ -66,7 +66,7 @@ class DeltaTable(AlterableTable, MaintainedTable):
         url_or_store: Location,
         schema: pa.Schema,
         *,
-        partition_by: Sequence[str] = (),
+        partition_by: Sequence[str] | None = None,
         cluster_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         storage_options: Mapping[str, Any] | None = None,

@@ -54,6 +54,11 @@ def test_create_writes_protocol_1_2_with_commit_info_first(store: MemoryStore, t
     assert table.is_blank
 
 
+def test_a_table_without_partitions_may_be_asked_for_by_none() -> None:
+    table = DeltaTable.create(MemoryStore(), SCHEMA, partition_by=None)
+    assert table.snapshot.metadata.partition_columns == ()
+
+
 def test_create_again(store: MemoryStore, table: DeltaTable) -> None:
     with pytest.raises(TableAlreadyExists):
         DeltaTable.create(store, SCHEMA, partition_by=["p"])

@@ -83,7 +83,7 @@ class WriteSession(WritableState):
         path: str,
         schema: pa.Schema,
         *,
-        partition_by: Sequence[str] = (),
+        partition_by: Sequence[str] | None = None,
         cluster_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         exist_ok: bool = False,
