@@ -35,6 +35,9 @@ def to_columns(scan: Scan) -> pa.RecordBatchReader:
     type, rounded = column_type(scan.type), column_type(with_rounded_integers(scan.type))
     if rounded != type and _fits(scan, rounded):
         type = rounded
+    if type == scan.type:
+        return scan.to_reader()
+    # From the types that the values have: records in JSON text get no fields of others.
     schema = to_table(type, []).schema
     return pa.RecordBatchReader.from_batches(schema, _widened(scan, type, schema))
 
