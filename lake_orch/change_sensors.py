@@ -94,7 +94,8 @@ def table_change_sensor(
         changes = list(changes_since_cursor)
         requests = []
         for change in changes:
-            run_request = request(change) if request else _request_for_table(change) if target is not None else None
+            default = _request_for_table(change, cursor.get("resets", 0)) if target is not None else None
+            run_request = request(change) if request else default
             if run_request is not None:
                 requests.append(run_request)
         events = [_observation(change, lake) for change in changes]
@@ -123,6 +124,8 @@ def _lake_changes(
     if head == last:
         return
     new_commits, is_continued = _new_commits(refs, head, last, watched.keys())
+    if last is not None and not is_continued:
+        cursor["resets"] = cursor.get("resets", 0) + 1
     state = lake.at(head)
     for path, key in watched.items():
         changes = [commit for commit in new_commits if path in changed_datasets(commit)]
@@ -213,10 +216,11 @@ def _observation(change: TableChange, lake: LakeResource) -> dg.AssetObservation
     return dg.AssetObservation(change.asset_key, metadata=metadata, tags={"dagster/data_version": data_version})
 
 
-def _request_for_table(change: TableChange) -> dg.RunRequest:
+def _request_for_table(change: TableChange, resets: int) -> dg.RunRequest:
+    """Return a request with a key of its own, also if a branch was set back to where it was before."""
     state = change.commit or (None if change.version is None else f"{change.version} of {change.id}")
     # Each drop is reported once, so its run needs no key.
-    run_key = None if state is None else f"{change.path}@{state}"
+    run_key = None if state is None else _run_key(f"{change.path}@{state}", resets)
     return dg.RunRequest(run_key=run_key, tags={"lake/changed": change.path[:200]})
 
 
@@ -245,13 +249,16 @@ def branch_sensor(
             for name, commit in lake.open().list_branches().items()
             if name.startswith(prefix) and name != lake.branch
         }
-        last_heads: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
+        cursor: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
+        changes = list(_branch_changes(cursor.get("heads", {}), heads))
+        deleted = cursor.get("deleted", 0) + sum(change.commit is None for change in changes)
         requests = []
-        for change in _branch_changes(last_heads, heads):
-            run_request = request(change) if request else _request_for_branch(change)
+        for change in changes:
+            run_request = request(change) if request else _request_for_branch(change, deleted)
             if run_request is not None:
                 requests.append(run_request)
-        return dg.SensorResult(run_requests=requests, cursor=json.dumps(heads, sort_keys=True))
+        position = {"heads": heads, "deleted": deleted}
+        return dg.SensorResult(run_requests=requests, cursor=json.dumps(position, sort_keys=True))
 
     sensor: Any = dg.sensor(
         name=name,
@@ -274,10 +281,17 @@ def _branch_changes(last_heads: Mapping[str, str], heads: Mapping[str, str]) -> 
         yield BranchChange(branch, "deleted", None)
 
 
-def _request_for_branch(change: BranchChange) -> dg.RunRequest | None:
+def _request_for_branch(change: BranchChange, deleted: int) -> dg.RunRequest | None:
+    """Return a request with a key of its own, also for a branch that was deleted and created again."""
     if change.commit is None:
         return None
-    return dg.RunRequest(run_key=f"{change.branch}@{change.commit}", tags={BRANCH_TAG: change.branch})
+    run_key = _run_key(f"{change.branch}@{change.commit}", deleted)
+    return dg.RunRequest(run_key=run_key, tags={BRANCH_TAG: change.branch})
+
+
+def _run_key(name: str, generation: int) -> str:
+    """Return a run's key. Dagster starts no run for a key that was used before."""
+    return f"{name}#{generation}" if generation else name
 
 
 def external_table(key: str | Sequence[str] | dg.AssetKey, path: str | None = None, **options: Any) -> dg.AssetSpec:

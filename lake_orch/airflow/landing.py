@@ -77,6 +77,7 @@ class LandingOperator(BaseOperator):
         from lake_orch.airflow.errors import without_retry
         from lake_orch.airflow.task_run import TaskRun
         from lake_orch.assets.asset_format import AssetOutput, asset_format
+        from lake_orch.assets.landing.ledger import Destination
 
         with without_retry():
             format, settings = asset_format(self.into.format, {}), self.into.settings()
@@ -99,6 +100,9 @@ class LandingOperator(BaseOperator):
                 staged = 0 if dataset is None else landing.last_batch(dataset, ledger.zone.app_id)
                 last = published if staged is None else staged
                 for batch in _new_batches(ledger, last, self.most_batches):
+                    if dataset is not None and landing.retention(dataset) is not None:
+                        begun = Destination(self.into.path, run.branch, landing.identity(dataset))
+                        ledger.note_begun(begun, batch.number)
                     value = None if self.read is None else self.read(batch)
                     result = landing.write(batch, value).to(workspace)
                     landed["batches"] += 1
@@ -117,7 +121,7 @@ def _published_batch(state: StateStore, branch: str, path: str, landing: AssetLa
     dataset = state.open(path)
     recorded = landing.last_batch(dataset, ledger.zone.app_id)
     destination = Destination(path, branch, landing.identity(dataset))
-    return ledger.last_batch(destination, recorded, forgets=landing.forgets(dataset))
+    return ledger.last_batch(destination, recorded, landing.retention(dataset))
 
 
 def _new_batches(ledger: Ledger, landed: int, most: int) -> list[LandedBatch]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from datetime import timedelta
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from lake_core.backoff import Backoff
@@ -262,9 +263,9 @@ class AssetLanding(ABC, Generic[ResultT]):
         """Return what tells a dataset from one that is created again at its path, if the format has such an id."""
         return ""
 
-    def forgets(self, dataset: Any) -> bool:
-        """Return whether the dataset may forget what it records. The ledger of the zone remembers it then."""
-        return False
+    def retention(self, dataset: Any) -> timedelta | None:
+        """Return how long the dataset records a batch after it has landed, or None for ever."""
+        return None
 
     @abstractmethod
     def write(self, batch: Batch, value: Any | None) -> AssetWrite[ResultT]:

@@ -13,7 +13,7 @@ from lake_core.lake.errors import DatasetNotFound
 from lake_orch.assets.asset_format import FORMAT, AssetFormat, AssetInput, AssetOutput, AssetRead
 from lake_orch.assets.description import AssetPath
 from lake_orch.assets.place import Place
-from lake_orch.dagster.metadata import dagster_metadata
+from lake_orch.dagster.metadata import dagster_metadata, plain_metadata
 from lake_orch.dagster.page_links import page_links
 from lake_orch.dagster.runs.attempt import RunOfStep, run_of, step_of
 from lake_orch.errors import InvalidDefinition
@@ -24,6 +24,7 @@ from lake_orch.io_managers.output import described_output, set_data_version
 from lake_orch.io_managers.place import HasPlaces, check_place
 from lake_orch.io_managers.retry import write_with_retries
 from lake_orch.resources import LakeResource
+from lake_pipes.metadata import PATH
 
 
 class AssetIOManager(HasPlaces, ConfigurableIOManager):
@@ -71,7 +72,7 @@ class AssetIOManager(HasPlaces, ConfigurableIOManager):
         format = self.format_of_output(output, obj, (step.instance, step.dagster_run))
         _check_named(output.metadata, format, output.producer)
         format.check(output)
-        _check_late(context.output_metadata, format, output.producer)
+        _check_late(context.output_metadata, format, output)
         write = format.write(obj, output)
         check_place(context, type(self), dict(self))
         with nullcontext() if write.logged is None else logged_warnings(context, write.logged):
@@ -138,14 +139,17 @@ def _check_named(metadata: Mapping[str, Any], format: AssetFormat, subject: str)
         )
 
 
-def _check_late(metadata: Mapping[str, Any], format: AssetFormat, subject: str) -> None:
-    """Raise InvalidDefinition if the code of a step sets what only the definition decides."""
-    late = next((name for name in metadata if name in format.names.output), None)
-    if late is not None:
-        raise InvalidDefinition(
-            f"the code of {subject} returns the metadata {late!r}, which has no effect there: set it in the metadata= "
-            "of the definition. Nothing was written"
-        )
+def _check_late(metadata: Mapping[str, Any], format: AssetFormat, output: AssetOutput) -> None:
+    """Raise InvalidDefinition if the code of a step sets what only the definition decides.
+
+    It may say where a table is to which it has written itself.
+    """
+    for name, value in plain_metadata(metadata).items():
+        if name in format.names.output and name != PATH and value != output.metadata.get(name):
+            raise InvalidDefinition(
+                f"the code of {output.producer} returns the metadata {name!r}, which has no effect there: set it in "
+                "the metadata= of the definition. The output was not written"
+            )
 
 
 class _Step:

@@ -12,6 +12,7 @@ from lake_core.readable import count_of
 from lake_orch._dagster import BulkActionStatus
 from lake_orch.dagster.runs.gathering import BACKFILL_TAG, gathered, last_of
 from lake_orch.dagster.runs.plan import plan_of
+from lake_orch.dagster.runs.run_session import is_published
 from lake_orch.dagster.runs.steps import FINE, pattern_of
 from lake_orch.resources import LakeResource
 
@@ -35,7 +36,7 @@ class BackfillOutcome:
 
 
 def merge_backfills(instance: dg.DagsterInstance, lake: Lake, into: str = "main") -> list[BackfillOutcome]:
-    """Merge the branches of backfills whose steps all succeeded, of those that began at the branch `into`.
+    """Merge the branches of backfills of which all is published, of those that began at the branch `into`.
 
     A repeated call continues where the last one stopped.
     """
@@ -54,7 +55,7 @@ def _merge(instance: dg.DagsterInstance, lake: Lake, into: str) -> Iterator[Back
         # What a backfill lacked is what its re-execution from failure is for, so the last one tells of all.
         record = last_of(instance, record)
         runs = instance.get_runs(dg.RunsFilter(tags={BACKFILL_TAG: record.backfill_id}))
-        failed = [run for run in runs if run.is_finished and not run.is_success and not _is_made_good(instance, run)]
+        failed = [run for run in runs if run.is_finished and not _is_made_good(instance, lake, run)]
         if record.status not in _ENDED or any(not run.is_finished for run in runs):
             yield BackfillOutcome(backfill, branch, "running")
         elif failed or record.status not in _COMPLETED:
@@ -81,8 +82,13 @@ def _merge_one(lake: Lake, backfill: str, branch: str, into: str) -> BackfillOut
     return BackfillOutcome(backfill, branch, "merged", commit)
 
 
-def _is_made_good(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Return whether the last execution of each step of a failed run, be it in a re-execution, succeeded."""
+def _is_made_good(instance: dg.DagsterInstance, lake: Lake, run: dg.DagsterRun) -> bool:
+    """Return whether all that an ended run was to do is published, be it by a re-execution.
+
+    What a run wrote into a session counts once that is published, and until then neither do its failures.
+    """
+    if run.is_success and is_published(lake, run):
+        return True
     group = instance.get_run_group(run.root_run_id or run.run_id)
     plan = plan_of(instance, run)
     if group is None or plan is None:
@@ -90,14 +96,22 @@ def _is_made_good(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     last: dict[str, bool] = {}
     ids = [each.run_id for each in group[1]]
     for other in (each.dagster_run for each in instance.get_run_records(dg.RunsFilter(run_ids=ids), ascending=True)):
+        own = plan_of(instance, other)
+        if own is None or not is_published(lake, other):
+            continue
+        # A run that maps anew may map over other keys, or over none.
+        last = {
+            key: fine
+            for key, fine in last.items()
+            if key == pattern_of(key) or pattern_of(key) not in own.step_keys_to_execute
+        }
         executions = instance.get_run_step_stats(other.run_id)
         last |= {each.step_key: each.status in FINE for each in executions if each.status is not None}
-        if other.is_success and (whole := plan_of(instance, other)) is not None:
-            # Of a mapping over nothing, there is no step.
-            last |= {key: True for key in whole.step_keys_to_execute if key not in last}
-    patterns = {pattern_of(key) for key, is_fine in last.items() if not is_fine}
-    known = {pattern_of(key) for key in last}
-    return all(pattern_of(key) in known - patterns for key in plan.step_keys_to_execute)
+        if other.is_success:
+            last |= {key: True for key in own.step_keys_to_execute if key not in last}
+    unfinished = {pattern_of(key) for key, is_fine in last.items() if not is_fine}
+    finished = {pattern_of(key) for key in last} - unfinished
+    return all(pattern_of(key) in finished for key in plan.step_keys_to_execute)
 
 
 def lake_backfill_sensor(

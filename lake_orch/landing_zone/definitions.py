@@ -4,7 +4,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -46,13 +46,18 @@ def ledger_of(zone: LandingZone, lake: LakeResource) -> Ledger:
     return Ledger.of(zone, open_store(lake.root, storage_options=lake.options() or None))
 
 
-def landed(
-    zone: LandingZone, lake: LakeResource, path: str, ledger: Ledger, branch: str, *, into: str
-) -> tuple[int, bool]:
-    """Return the number of the last batch in the dataset at a path on a branch, and whether it may forget it.
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What has landed in a dataset."""
 
-    Raises LandingForgotten.
-    """
+    last: int = 0
+    """The number of the last batch."""
+    may_forget: Destination | None = None
+    """The dataset, if it may forget that."""
+
+
+def landed(zone: LandingZone, lake: LakeResource, path: str, ledger: Ledger, branch: str, *, into: str) -> Landed:
+    """Return what has landed in the dataset at a path on a branch. Raises LandingForgotten."""
     format = asset_format(format_of(into), {})
     landing = format.landing(AssetOutput(producer=_subject(zone), asset_key=None, metadata={"lake/path": path}))
     # A branch that does not exist yet will begin at this one.
@@ -62,12 +67,11 @@ def landed(
         except RefNotFound:
             continue
         except DatasetNotFound:
-            return 0, False
-        recorded = landing.last_batch(dataset, zone.app_id)
-        destination = Destination(path, ref or "", landing.identity(dataset))
-        forgets = landing.forgets(dataset)
-        return ledger.last_batch(destination, recorded, forgets=forgets), forgets
-    return 0, False
+            break
+        destination, retention = Destination(path, ref or "", landing.identity(dataset)), landing.retention(dataset)
+        last = ledger.last_batch(destination, landing.last_batch(dataset, zone.app_id), retention)
+        return Landed(last, None if retention is None else destination)
+    return Landed()
 
 
 def format_of(into: str) -> str:
@@ -170,14 +174,16 @@ def _batch_in_turn(
     """
     ledger, number = ledger_of(zone, lake), _number_of_batch(context, zone)
     branch = lake.branch_of(context.run.tags, context.instance)
-    before, forgets = landed(zone, lake, path, ledger, branch, into=into)
+    before = landed(zone, lake, path, ledger, branch, into=into)
     batch = LandedBatch.begin(ledger, number)
-    if before < number - 1:
+    if before.may_forget is not None and before.last < number:
+        ledger.note_begun(before.may_forget, number)
+    if before.last < number - 1:
         raise BatchOutOfTurn(
-            f"batch {number} of landing zone {zone.name!r} cannot land before batch {before + 1}: "
+            f"batch {number} of landing zone {zone.name!r} cannot land before batch {before.last + 1}: "
             "re-execute that one first"
         )
-    return batch, forgets and number <= before
+    return batch, before.may_forget is not None and number <= before.last
 
 
 def _batch_metadata(batch: LandedBatch) -> dict[str, Any]:
@@ -225,7 +231,7 @@ def landing_zone_sensor(
 
     def evaluate(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult | dg.SkipReason:
         ledger = ledger_of(zone, lake)
-        last_landed, _ = landed(zone, lake, path, ledger, lake.branch, into=into)
+        last_landed = landed(zone, lake, path, ledger, lake.branch, into=into).last
         diff = ledger.diff(zone.files(), last_landed)
         _report(context, zone, ledger, diff, report_key)
         waiting = ledger.batches(last_landed)
@@ -242,7 +248,7 @@ def landing_zone_sensor(
             LEDGER_TAG: ledger.id,
             DESTINATION_TAG: Destination(path, lake.branch if lake.is_lake() else "").key,
         }
-        return _request_run(context, zone, own, waiting[0], request, max_retries)
+        return _request_run(context, zone, lake, own, waiting[0], request, max_retries)
 
     sensor: Any = dg.sensor(
         name=name or f"{zone.name}_landing_zone",
@@ -258,6 +264,7 @@ def landing_zone_sensor(
 def _request_run(
     context: dg.SensorEvaluationContext,
     zone: LandingZone,
+    lake: LakeResource,
     own: Mapping[str, str],
     batch: BatchRecord,
     request: Callable[[BatchRecord], Mapping[str, Any]] | None,
@@ -273,10 +280,12 @@ def _request_run(
     unfinished = [run for run in runs if not run.is_finished]
     if unfinished:
         return dg.SkipReason(f"batch {batch.number} is landing in run {unfinished[0].run_id}")
-    if len(runs) > max_retries:
+    # A batch of which a run has published may have been reverted since, or dropped with its dataset.
+    failed = [run for run in runs if not (run.is_success and lake.has_published(run))]
+    if len(failed) > max_retries:
         return dg.SkipReason(
-            f"batch {batch.number} of landing zone {zone.name!r} failed {count_of(len(runs), 'time')}, and later ones "
-            f"wait for it: correct the cause and re-execute run {runs[0].run_id}"
+            f"batch {batch.number} of landing zone {zone.name!r} failed {count_of(len(failed), 'time')}, and later "
+            f"ones wait for it: correct the cause and re-execute run {failed[0].run_id}"
         )
     extra = dict(request(batch)) if request else {}
     tags = {**extra.pop("tags", {}), **batch_tags, **own}

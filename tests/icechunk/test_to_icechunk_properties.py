@@ -257,3 +257,18 @@ def test_a_later_time_that_the_units_cannot_hold_is_refused(units: str) -> None:
     to_icechunk(first, session, append_dim="time", encoding={"time": {"units": units, "dtype": "int64"}})
     with pytest.raises(UnstorableValues, match="finer units"):
         to_icechunk(xr.Dataset(coords={"time": np.array(["2024-01-02T00:30"], "M8[ns]")}), session, append_dim="time")
+
+
+@pytest.mark.parametrize("kind", ["m8[ms]", "m8[us]", "m8[ns]"])
+def test_fractions_of_seconds_are_stored_as_xarray_stores_them(kind: str) -> None:
+    """Xarray decodes such cells in place, and so changes those that are stored unless they are its own."""
+    session = Repository.create(open_store(tempfile.mkdtemp())).writable_session("main")
+    spans = np.array([500, 1500, 2250], "m8[ms]").astype(kind)
+    encoding = {"lead": {"units": "seconds", "dtype": "float64"}}
+    to_icechunk(xr.Dataset({"lead": ("x", spans)}), session, encoding=encoding)
+    assert zarr.open_group(session.store, mode="r")["lead"][:].tolist() == [0.5, 1.5, 2.25]
+    cells = np.array([0.5, 1.5, 2.25])
+    undecoded = xr.Dataset({"other": ("x", cells, {"units": "seconds", "dtype": "timedelta64[ns]"})})
+    with pytest.raises(UnstorableValues):
+        to_icechunk(undecoded, session, mode="a")
+    assert cells.tolist() == [0.5, 1.5, 2.25], "what the caller holds stays"

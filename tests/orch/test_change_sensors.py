@@ -258,3 +258,15 @@ def test_sensors_that_would_do_nothing() -> None:
         table_change_sensor([])
     with pytest.raises(InvalidDefinition, match="nothing by itself"):
         branch_sensor()
+
+
+def test_a_branch_that_is_created_again_has_a_run_of_its_own(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    lake = Lake.create(tmp_path)
+    watch = Watch(branch_sensor(target="*"), LakeResource(root=str(tmp_path)), instance)
+    keys = []
+    for _ in range(2):
+        lake.create_branch("dev")
+        keys += [request.run_key for request in watch.tick().run_requests or ()]
+        lake.delete_branch("dev")
+        watch.tick()
+    assert len(set(keys)) == 2

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
+from lake_core import Lake
 from lake_orch import InvalidDefinition, LakeResource, UnsupportedData
+from lake_orch.assets.pools import landing as pools_landing
+from lake_orch.errors import LandingForgotten
 from lake_orch.landing_zone import LandingZone, landing_zone_definitions
 
 
@@ -58,6 +62,32 @@ def test_a_batch_lands_once_also_one_without_records(landing: Landing) -> None:
     (landing.folder / "b.ndjson").write_text("\n")
     assert landing.run(landing.request())["lake/records_written"] == 0
     assert landing.request() is None, "the batch without records has landed"
+
+
+def test_a_pool_that_was_there_lands_again_what_is_reverted(landing: Landing) -> None:
+    lake = Lake.create(landing.lake.root)
+    with lake.session() as session:
+        session.create("tables/events", "pool", key="k", order="asc")
+    (landing.folder / "a.ndjson").write_text('{"k": 1}\n')
+    landing.run(landing.request())
+    assert landing.request() is None
+    lake.revert(lake.log()[0].id)
+    assert landing.records() == []
+    landing.run(landing.request())
+    assert landing.records() == ["{k:1}"]
+
+
+def test_a_pool_that_has_forgotten_refuses_what_may_be_there(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake.create(landing.lake.root)
+    with lake.session() as session:
+        session.create("tables/events", "pool", key="k", order="asc")
+    (landing.folder / "a.ndjson").write_text('{"k": 1}\n')
+    landing.run(landing.request())
+    monkeypatch.setattr(pools_landing, "TXN_RETENTION", timedelta(0))
+    monkeypatch.setattr(pools_landing.PoolLanding, "last_batch", lambda *arguments: None)
+    (landing.folder / "b.ndjson").write_text('{"k": 2}\n')
+    with pytest.raises(LandingForgotten, match="assume_landed="):
+        landing.request()
 
 
 def test_a_file_that_is_not_json_is_named_and_holds_up_its_batch(landing: Landing) -> None:

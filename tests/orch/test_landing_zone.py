@@ -362,6 +362,30 @@ def test_a_batch_that_was_reverted_lands_again(tmp_path: Path, instance: dg.Dags
     assert zone.ids() == [1, 2]
 
 
+def test_a_batch_that_lands_again_after_a_drop_is_no_failure(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    zone = Zone(tmp_path, instance)
+    zone.define(max_retries=0)
+    zone.drop("a.parquet", 1)
+    for _ in range(3):
+        assert zone.drain() == 1
+        with Lake.open(zone.lake.root).session() as session:
+            session.drop("tables/events")
+
+
+def test_a_branch_that_is_set_back_gets_the_files_again(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    zone = Zone(tmp_path, instance)
+    lake = Lake.open(zone.lake.root)
+    with lake.session() as session:
+        session.create_delta("tables/events", pa.schema([("id", pa.int64())]))
+    zone.lake = LakeResource(root=zone.lake.root, branch="dev")
+    zone.drop("a.parquet", 1)
+    for _ in range(2):
+        lake.create_branch("dev")
+        assert zone.drain() == 1
+        assert lake.delta("tables/events", ref="dev").to_arrow()["id"].to_pylist() == [1]
+        lake.delete_branch("dev")
+
+
 def test_two_folders_do_not_share_a_name(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     zone = Zone(tmp_path, instance)
     zone.drop("a.parquet", 1)

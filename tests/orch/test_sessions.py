@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dagster as dg
 import pytest
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
+from lake_orch.jobs.backfill import merge_backfills
 from lake_orch.tags import EPOCH_TAG
 from tests.orch.session_bench import ALL, Bench, of
 
@@ -74,7 +76,7 @@ def test_a_run_that_was_killed_after_it_was_published_is_not_repeated(bench: Ben
     bench.instance.report_run_failed(killed, "the worker is gone before it said that it has succeeded")
     for parent in (killed, bench.run(reexecution_options=dg.ReexecutionOptions(killed.run_id))):
         again = bench.run(reexecution_options=dg.ReexecutionOptions(parent.run_id))
-        assert "which failed only after session" in bench.error(again)
+        assert "which has failed, but session" in bench.error(again)
         assert bench.rows("orders") == of("orders")
     assert bench.run().is_success
     assert bench.rows("orders") == of("orders", times=2), "a new run appends"
@@ -104,6 +106,40 @@ def test_other_checks_gate_where_the_policy_says_so(bench: Bench) -> None:
     lenient = bench.run()
     assert lenient.status is dg.DagsterRunStatus.SUCCESS
     check_published(bench)
+
+
+def test_steps_that_a_killed_run_has_published_are_not_repeated(bench: Bench) -> None:
+    killed = bench.run()
+    bench.instance.report_run_failed(killed, "the worker is gone before it said that it has succeeded")
+    some = dg.ReexecutionOptions(killed.run_id, step_selection=["orders"])
+    assert "which has failed, but session" in bench.error(bench.run(reexecution_options=some))
+    other = bench.run(reexecution_options=dg.ReexecutionOptions(killed.run_id), tags={"lake/scope": "asset"})
+    assert "which has failed, but session" in bench.error(other)
+    assert bench.rows("orders") == of("orders")
+
+
+def test_a_gathered_backfill_waits_for_what_a_run_has_not_published(bench: Bench) -> None:
+    record = PartitionBackfill(
+        backfill_id="abcdefgh",
+        status=BulkActionStatus.COMPLETED_FAILED,
+        from_failure=False,
+        tags={},
+        backfill_timestamp=0.0,
+    )
+    bench.instance.add_backfill(record)
+    tags = {"dagster/backfill": "abcdefgh", "lake/backfills": "gather"}
+    assert bench.run(tags=tags).is_success
+    bench.lake.settings.protect("backfill-abcdefgh-into-main")
+    bench.wish(round=1)
+    refused = bench.run(tags=tags)
+    assert not refused.is_success, "all of its steps have succeeded"
+    bench.lake.settings.unprotect("backfill-abcdefgh-into-main")
+    (outcome,) = merge_backfills(bench.instance, bench.lake)
+    assert outcome.outcome == "failed"
+    bench.lake.get_session(bench.session(refused)).publish()
+    (outcome,) = merge_backfills(bench.instance, bench.lake)
+    assert outcome.outcome == "merged"
+    assert bench.rows("orders") == sorted(of("orders") + of("orders", 1))
 
 
 @pytest.mark.parametrize(

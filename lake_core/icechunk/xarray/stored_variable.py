@@ -133,6 +133,8 @@ class StoredVariable:
         return decoded
 
     def _raw(self, cells: npt.NDArray[Any]) -> xr.Variable:
+        if _is_decoded_in_place(cells.dtype, self.attributes):
+            cells = cells.copy()  # these are the cells that are stored
         return xr.Variable(self.dimensions, cells, dict(self.attributes))
 
     def _has_spans(self, dtype: np.dtype[Any]) -> bool:
@@ -295,8 +297,11 @@ def decoded_source(name: str, variable: xr.Variable) -> xr.Variable:
     """
     if variable.dtype.kind not in "iuf" or not (_is_encoded(variable.attrs) or set(_MASKS) & set(variable.attrs)):
         return variable
+    source = variable.to_base_variable()
+    if _is_decoded_in_place(source.dtype, source.attrs):
+        source = source.copy()
     try:
-        decoded: xr.Variable = decode_cf_variable(name, variable.to_base_variable(), decode_timedelta=False)
+        decoded: xr.Variable = decode_cf_variable(name, source, decode_timedelta=False)
     except (ValueError, TypeError, ArithmeticError, LookupError) as error:
         raise UnstorableValues(f"xarray could not read {name!r} back by its attributes: {error}") from None
     data = decoded._data
@@ -322,6 +327,11 @@ def _as_booleans(name: str, cells: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 def _is_encoded(attributes: Mapping[Any, Any]) -> bool:
     """Return whether attributes make other values of cells, apart from missing ones."""
     return any(name in attributes for name in _PACKING) or _has_dates(attributes)
+
+
+def _is_decoded_in_place(dtype: np.dtype[Any], attributes: Mapping[Any, Any]) -> bool:
+    """Return whether xarray may change the cells that it decodes: fractions of a unit of time, into spans."""
+    return dtype.kind == "f" and "units" in attributes and not _has_dates(attributes)
 
 
 def _has_dates(attributes: Mapping[Any, Any]) -> bool:

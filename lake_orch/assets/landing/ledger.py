@@ -10,7 +10,8 @@ import json
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lake_core.journal import Action, Add, Append, Journal, State, Update
@@ -19,7 +20,7 @@ from lake_orch.assets.landing.zone import FoundFile, LandingZone
 from lake_orch.errors import InvalidDefinition, LandingForgotten
 
 FOLDER = "_landing"
-_LANDED = "landed/"
+_LANDED, _BEGUN = "landed/", "begun/"
 _ID = "id"
 _URL = "url"
 _USER = re.compile(r"(?<=://)[^/@]*@")
@@ -38,8 +39,26 @@ class Destination:
 
     @property
     def key(self) -> str:
-        """Return the key of what the ledger knows of it."""
-        return f"{_LANDED}{json.dumps([self.path, self.id, self.branch])}"
+        """Return its key. Those of one dataset begin alike."""
+        return json.dumps([self.path, self.id, self.branch])
+
+    @property
+    def dataset(self) -> str:
+        """Return the beginning of the keys of the dataset, on whatever branch."""
+        return json.dumps([self.path, self.id, ""]).removesuffix('""]')
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """A batch that was begun for a destination, or that was seen there."""
+
+    number: int
+    begun: str | None
+    """When it was begun, so that it did not land before; None if nobody has noted that."""
+
+    def may_be_forgotten(self, now: datetime, retention: timedelta) -> bool:
+        """Return whether a dataset may no longer record it, which it does for this time after it landed."""
+        return self.begun is None or now - datetime.fromisoformat(self.begun) >= retention
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,35 +119,63 @@ class Ledger:
     @property
     def landed(self) -> int:
         """Return the last batch of which a run or a sensor has seen that it is in some dataset."""
-        return max((int(number) for number in self._noted().values()), default=0)
+        return max((note.number for note in self._notes(_LANDED).values()), default=0)
 
-    def last_batch(self, destination: Destination, recorded: int | None, *, forgets: bool) -> int:
-        """Return the last batch that has landed in a dataset, and remember it.
+    def last_batch(self, destination: Destination, recorded: int | None, retention: timedelta | None) -> int:
+        """Return the last batch that has landed in a dataset.
 
         Args:
             destination: The dataset.
             recorded: What the dataset records itself, if it records anything.
-            forgets: Whether it may have forgotten it.
+            retention: How long it records that, or None for ever.
 
         Raises:
-            LandingForgotten: The dataset has forgotten it, and it was never seen on this branch.
+            LandingForgotten: Batches were begun so long ago that the dataset may have forgotten that they landed.
         """
         if recorded is not None:
-            self._note_landed(destination, recorded)
+            begun = self._notes(_BEGUN).get(destination.key)
+            seen = _Note(recorded, begun.begun if begun is not None and begun.number == recorded else None)
+            self._remember(_LANDED, destination, seen)
             return recorded
-        noted = self._noted()
-        elsewhere = replace(destination, branch="").key.removesuffix('""]')
-        if forgets and destination.key not in noted and any(key.startswith(elsewhere) for key in noted):
+        if retention is None:
+            return 0
+        now = datetime.now(UTC)
+        seen_last, assumed = self._notes(_LANDED).get(destination.key), self.zone.assume_landed
+        # What landed later, the dataset would still record: it was reverted, or the branch was set back.
+        last = seen_last.number if seen_last is not None and seen_last.may_be_forgotten(now, retention) else 0
+        if assumed is not None:
+            return max(last, assumed)
+        notes = [*self._notes(_LANDED).items(), *self._notes(_BEGUN).items()]
+        if any(
+            key.startswith(destination.dataset) and note.number > last and note.may_be_forgotten(now, retention)
+            for key, note in notes
+        ):
             raise LandingForgotten(
-                f"{destination.path} on branch {destination.branch!r} may have forgotten which batches of landing zone "
-                f"{self.zone.name!r} it has: its transaction identifiers expire. Land on the branch that the files "
-                f"landed on before, and merge that one"
+                f"{destination.path} may have forgotten which batches of landing zone {self.zone.name!r} it has, as "
+                "its transaction identifiers expire. Look which files of the zone's ledger it has, and set "
+                "assume_landed= of the zone to the number of their last batch, or to 0"
             )
-        return int(noted.get(destination.key, 0))
+        return last
 
-    def _noted(self) -> dict[str, Any]:
+    def note_begun(self, destination: Destination, number: int) -> None:
+        """Record that a run is about to land a batch in a dataset that may forget it."""
+        self._remember(_BEGUN, destination, _Note(number, datetime.now(UTC).isoformat()))
+
+    def _notes(self, kind: str) -> dict[str, _Note]:
         state = self._state()
-        return {key: state[key] for key in state.under(_LANDED)}
+        return {key.removeprefix(kind): _Note(*state[key]) for key in state.under(kind)}
+
+    def _remember(self, kind: str, destination: Destination, note: _Note) -> None:
+        key, value = f"{kind}{destination.key}", [note.number, note.begun]
+
+        def plan(state: State) -> Sequence[Action]:
+            stored = state.get(key)
+            if stored is None:
+                return [Add(key, value)]
+            # The time at which the same batch was seen first is the truer one.
+            return [Update(key, value)] if stored[0] != note.number or kind == _BEGUN else ()
+
+        self.journal.append(plan)
 
     @property
     def id(self) -> str:
@@ -137,17 +184,6 @@ class Ledger:
         An earlier lake at the same location had a ledger with another id.
         """
         return str(self.journal.state().get(_ID, ""))
-
-    def _note_landed(self, destination: Destination, number: int) -> None:
-        """Record that the batches up to a number are in a dataset."""
-
-        def plan(state: State) -> Sequence[Action]:
-            stored = state.get(destination.key)
-            if stored is None:
-                return [Add(destination.key, number)]
-            return [Update(destination.key, number)] if stored != number else ()
-
-        self.journal.append(plan)
 
     def diff(self, listed: Iterable[FoundFile], landed: int) -> LandingDiff:
         """Compare a listing with the ledger."""

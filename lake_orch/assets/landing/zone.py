@@ -58,6 +58,8 @@ class LandingZone:
     """The most bytes in one batch. A larger file is its own batch."""
     moved_from: str | None = None
     """The URL that the folder had before, if it has moved. Its files have the same names below the new one."""
+    assume_landed: int | None = None
+    """The last batch that is in a dataset which has forgotten that. An error asks for it."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

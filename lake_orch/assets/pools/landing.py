@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from pyarrow import ArrowInvalid
 
 from lake_core.pool import Pool
 from lake_core.pool.errors import InvalidJson
+from lake_core.pool.marker import TXN_RETENTION
 from lake_core.pool.ndjson import lines_of_objects, read_ndjson
 from lake_core.pool.value import Value
 from lake_core.readable import count_of
@@ -46,9 +48,9 @@ class PoolLanding(AssetLanding[PoolResult]):
         """Return the id of the pool."""
         return str(dataset.config.id)
 
-    def forgets(self, dataset: Pool) -> bool:
-        """Return True, as markers expire."""
-        return True
+    def retention(self, dataset: Pool) -> timedelta | None:
+        """Return how long the pool's markers live."""
+        return TXN_RETENTION
 
     def write(self, batch: Batch, value: Any | None) -> BatchWrite:
         """Prepare the load of a batch, whose records are read while they are stored."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from lake_core.delta import DeltaTable, OperationResult
@@ -35,9 +36,10 @@ class TableLanding(AssetLanding[OperationResult]):
         """Return the id of the table."""
         return dataset.snapshot.metadata.id
 
-    def forgets(self, dataset: DeltaTable) -> bool:
-        """Return whether the table's transaction identifiers expire."""
-        return transaction_retention_ms(dataset.snapshot.metadata.configuration) is not None
+    def retention(self, dataset: DeltaTable) -> timedelta | None:
+        """Return how long the table's transaction identifiers live."""
+        milliseconds = transaction_retention_ms(dataset.snapshot.metadata.configuration)
+        return None if milliseconds is None else timedelta(milliseconds=milliseconds)
 
     def write(self, batch: Batch, value: Any | None) -> BatchWrite:
         """Read the rows of a batch."""

@@ -14,10 +14,12 @@ from lake_orch.dagster.runs.plan import plan_of
 from lake_orch.dagster.runs.run_session import (
     Gate,
     RunSession,
+    check_not_published,
     from_tags,
     gate_of,
     inherited_session,
     is_in_lake,
+    is_published,
     open_run_session,
     publisher_of_parent,
     scope_of,
@@ -131,6 +133,8 @@ class LakeOfRuns(LakeRoot):
                     f"tag {GATE_TAG} is 'error', which holds back a whole run, but this one publishes each asset by "
                     f"itself: set the tag {SCOPE_TAG} to 'run', or leave it out"
                 )
+            if run.parent_run_id is not None and self.is_lake():
+                check_not_published(instance, run, self.open(), self.root, self.branch_of(run.tags, instance))
             return None
         branch, publisher = self.branch_of(run.tags, instance), publisher_of_parent(instance, run)
         gate = self.gate_of(run.tags)
@@ -155,6 +159,10 @@ class LakeOfRuns(LakeRoot):
             and self.is_lake()
             and inherited_session(instance, run, self.open(), self.root) is not None
         )
+
+    def has_published(self, run: DagsterRun) -> bool:
+        """Return whether what a run wrote is published. Without a session, each step publishes by itself."""
+        return is_published(self.open() if self.is_lake() else None, run)
 
     def _is_own(self, run: DagsterRun, session: RunSession) -> bool:
         return is_in_lake(run, session, self.open() if self.is_lake() else None, self.root)

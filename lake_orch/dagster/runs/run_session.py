@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from lake_core.lake.errors import SessionClosed, SessionNotFound
 from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, OPEN
+from lake_orch._dagster import StepEventStatus
 from lake_orch.dagster.runs.lineage import MAX_ANCESTORS, continues
+from lake_orch.dagster.runs.plan import plan_of
 from lake_orch.dagster.runs.title import title_of
 from lake_orch.errors import InvalidDefinition, SessionLost
 from lake_orch.tags import (
@@ -136,7 +138,7 @@ def open_run_session(
     run_session = from_tags(_stored(instance, run))
     inherited = None if run_session else inherited_session(instance, run, lake, root) or continued
     if run_session is None and inherited is None:
-        _check_not_published(instance, run, lake, root)
+        check_not_published(instance, run, lake, root, branch)
     id = run_session.id if run_session else inherited or session_id(run.run_id)
     record = find_record(lake, id)
     handle = lake.open_session(
@@ -191,28 +193,38 @@ def inherited_session(instance: DagsterInstance, run: DagsterRun, lake: Lake, ro
     )
 
 
-def _check_not_published(instance: DagsterInstance, run: DagsterRun, lake: Lake, root: str) -> None:
-    """Check that a run starts over no run that was published, but failed then: its worker was killed, for example.
+def check_not_published(instance: DagsterInstance, run: DagsterRun, lake: Lake, root: str, branch: str) -> None:
+    """Check that a run repeats nothing that a failed run has published to the branch: its worker was killed, perhaps.
 
-    Raises SessionClosed. Whoever asks for all steps of a failed run, be it a person or a retry strategy, takes it for
-    one that has published nothing.
+    Raises SessionClosed. Whoever asks for steps of a failed run, be it a person or a retry strategy, takes it for one
+    that has published nothing.
     """
     current = run
     for _ in range(MAX_ANCESTORS):
         parent = instance.get_run_by_id(current.parent_run_id) if current.parent_run_id else None
-        if parent is None or parent.is_success or (current is run and continues(instance, run, parent)):
+        if parent is None or parent.is_success:
+            return
+        if current is run and continues(instance, run, parent) and not _repeats(instance, run, parent):
             return
         session = from_tags(parent)
         if session is not None and is_in_lake(parent, session, lake, root):
             record = find_record(lake, session.id)
-            if record is not None and record.is_published:
+            if record is not None and record.is_published and record.branch == branch:
                 raise SessionClosed(
-                    f"run {run.run_id} repeats all steps of run {parent.run_id}, which failed only after session "
-                    f"{session.id} was published: appended rows would be there twice. Re-execute it from failure, "
+                    f"run {run.run_id} repeats steps of run {parent.run_id}, which has failed, but session "
+                    f"{session.id} of it is published: appended rows would be there twice. Re-execute it from failure, "
                     "which skips what was published. To repeat it nevertheless, launch a new run",
                     state=record.state,
                 )
         current = parent
+
+
+def _repeats(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
+    """Return whether a run executes steps that succeeded in the run that it continues."""
+    plan = plan_of(instance, run)
+    planned = set(plan.step_keys_to_execute) if plan else set()
+    statistics = instance.get_run_step_stats(parent.run_id)
+    return any(each.step_key in planned and each.status is StepEventStatus.SUCCESS for each in statistics)
 
 
 def publisher_of_parent(instance: DagsterInstance, run: DagsterRun) -> Publisher:
@@ -237,6 +249,15 @@ def _carried_on(instance: DagsterInstance, run: DagsterRun) -> DagsterRun | None
 def _stored(instance: DagsterInstance, run: DagsterRun) -> DagsterRun:
     """Return the run with its current tags."""
     return instance.get_run_by_id(run.run_id) or run
+
+
+def is_published(lake: Lake | None, run: DagsterRun) -> bool:
+    """Return whether what a run wrote is published. Without a session, each step publishes by itself."""
+    session = from_tags(run)
+    if session is None:
+        return True
+    record = None if lake is None else find_record(lake, session.id)
+    return record is not None and record.is_published
 
 
 def find_record(lake: Lake, id: str) -> SessionRecord | None:
