@@ -48,6 +48,8 @@ class LandingOperator(BaseOperator):
         read: Callable[[LandedBatch], Any] | None = None,
         max_files: int = 1000,
         most_batches: int = 100,
+        moved_from: str | None = None,
+        assume_landed: int | None = None,
         **kwargs: Any,
     ) -> None:
         """Make a task that lands files.
@@ -62,10 +64,12 @@ class LandingOperator(BaseOperator):
             read: Returns the rows of a batch. By default, the extension of the files decides how they are read.
             max_files: The most files of a batch.
             most_batches: The most batches of one run. The next run lands the rest.
+            moved_from: The URL that the folder had before, if it has moved.
+            assume_landed: The last batch that is in a dataset which has forgotten that. An error asks for it.
             kwargs: Options of the operator.
         """
         super().__init__(**kwargs)
-        self.zone = _zone_settings(name, url, pattern, settle, storage_options, max_files)
+        self.zone = _zone_settings(name, url, pattern, settle, storage_options, max_files, moved_from, assume_landed)
         self.into, self.read, self.most_batches = into, read, most_batches
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -145,6 +149,7 @@ def landing_asset(
     settle: timedelta = timedelta(0),
     storage_options: Mapping[str, Any] | None = None,
     poll_seconds: float = 30.0,
+    moved_from: str | None = None,
 ) -> Asset:
     """Return an asset that has an event when new files have arrived in a landing zone: a DAG may be scheduled on it.
 
@@ -156,8 +161,9 @@ def landing_asset(
         settle: How long a file must not have changed before it lands.
         storage_options: Options of fsspec. A value may be `{"env": name}`: what is given here is in Airflow's database.
         poll_seconds: The time between two looks at the zone.
+        moved_from: The URL that the folder had before, if it has moved.
     """
-    zone = _zone_settings(name, url, pattern, settle, storage_options, 1000)
+    zone = _zone_settings(name, url, pattern, settle, storage_options, 1000, moved_from)
     trigger = LandingTrigger(zone=zone, connection=connection, poll_seconds=poll_seconds)
     return Asset(name=f"landing/{name}", watchers=[AssetWatcher(name=f"files of {name}", trigger=trigger)])
 
@@ -196,6 +202,8 @@ def _zone_settings(
     settle: timedelta,
     storage_options: Mapping[str, Any] | None,
     max_files: int,
+    moved_from: str | None = None,
+    assume_landed: int | None = None,
 ) -> dict[str, Any]:
     """Return the settings of a zone as JSON has them."""
     return {
@@ -205,6 +213,8 @@ def _zone_settings(
         "settle": settle.total_seconds(),
         "storage_options": dict(storage_options or {}),
         "max_files": max_files,
+        "moved_from": moved_from,
+        "assume_landed": assume_landed,
     }
 
 
