@@ -94,8 +94,11 @@ def table_change_sensor(
         changes = list(changes_since_cursor)
         requests = []
         for change in changes:
-            default = _request_for_table(change, cursor.get("resets", 0)) if target is not None else None
-            run_request = request(change) if request else default
+            run_request = None
+            if request is not None:
+                run_request = request(change)
+            elif target is not None:
+                run_request = _request_for_table(change, cursor.get("resets", 0))
             if run_request is not None:
                 requests.append(run_request)
         events = [_observation(change, lake) for change in changes]

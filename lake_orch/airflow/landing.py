@@ -18,8 +18,6 @@ from lake_orch.airflow.links import LINKS, set_links
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from lake_core.lake.state.state_store import StateStore
-    from lake_orch.assets.asset_format import AssetLanding
     from lake_orch.assets.landing.batch import LandedBatch
     from lake_orch.assets.landing.ledger import Ledger
 
@@ -81,7 +79,7 @@ class LandingOperator(BaseOperator):
         from lake_orch.airflow.errors import without_retry
         from lake_orch.airflow.task_run import TaskRun
         from lake_orch.assets.asset_format import AssetOutput, asset_format
-        from lake_orch.assets.landing.ledger import Destination
+        from lake_orch.assets.landing.ledger import Destination, Landed
 
         with without_retry():
             format, settings = asset_format(self.into.format, {}), self.into.settings()
@@ -100,13 +98,16 @@ class LandingOperator(BaseOperator):
                 ledger = _ledger(self.zone, self.into.connection)
                 dataset = workspace.find(self.into.path, self.into.format)
                 # What is only staged may never be published, so the ledger is not told of it.
-                published = _published_batch(run.lake.at(run.branch), run.branch, self.into.path, landing, ledger)
+                head, path = run.lake.at(run.branch), self.into.path
+                published = (
+                    ledger.landed_in(landing, head.open(path), run.branch) if path in head.datasets() else Landed()
+                )
                 staged = 0 if dataset is None else landing.last_batch(dataset, ledger.zone.app_id)
-                last = published if staged is None else staged
+                last = published.last if staged is None else staged
                 for batch in _new_batches(ledger, last, self.most_batches):
                     if dataset is not None and landing.retention(dataset) is not None:
-                        begun = Destination(self.into.path, run.branch, landing.identity(dataset))
-                        ledger.note_begun(begun, batch.number)
+                        destination = Destination(path, run.branch, landing.identity(dataset))
+                        ledger.note_begun(destination, batch.number)
                     value = None if self.read is None else self.read(batch)
                     result = landing.write(batch, value).to(workspace)
                     landed["batches"] += 1
@@ -114,18 +115,6 @@ class LandingOperator(BaseOperator):
                     landed["rows"] += landing.row_count(result) or 0
                     _log.info("batch %s of %s: %s files", batch.number, ledger.zone.name, len(batch.files))
         return landed
-
-
-def _published_batch(state: StateStore, branch: str, path: str, landing: AssetLanding[Any], ledger: Ledger) -> int:
-    """Return the last batch that is in the dataset of a branch. Raises LandingForgotten."""
-    from lake_orch.assets.landing.ledger import Destination
-
-    if path not in state.datasets():
-        return 0
-    dataset = state.open(path)
-    recorded = landing.last_batch(dataset, ledger.zone.app_id)
-    destination = Destination(path, branch, landing.identity(dataset))
-    return ledger.last_batch(destination, recorded, landing.retention(dataset))
 
 
 def _new_batches(ledger: Ledger, landed: int, most: int) -> list[LandedBatch]:

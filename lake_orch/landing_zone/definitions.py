@@ -4,7 +4,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -16,7 +16,7 @@ from lake_core.readable import count_of
 from lake_core.store import open_store
 from lake_orch.assets.asset_format import FORMAT, AssetOutput, asset_format
 from lake_orch.assets.landing.batch import LandedBatch
-from lake_orch.assets.landing.ledger import BatchRecord, Destination, LandingDiff, Ledger
+from lake_orch.assets.landing.ledger import BatchRecord, Destination, Landed, LandingDiff, Ledger
 from lake_orch.assets.landing.zone import LandingZone
 from lake_orch.dagster.metadata import dagster_metadata, plain_metadata
 from lake_orch.dagster.owner import owner_of_asset
@@ -46,16 +46,6 @@ def ledger_of(zone: LandingZone, lake: LakeResource) -> Ledger:
     return Ledger.of(zone, open_store(lake.root, storage_options=lake.options() or None))
 
 
-@dataclass(frozen=True, slots=True)
-class Landed:
-    """What has landed in a dataset."""
-
-    last: int = 0
-    """The number of the last batch."""
-    may_forget: Destination | None = None
-    """The dataset, if it may forget that."""
-
-
 def landed(zone: LandingZone, lake: LakeResource, path: str, ledger: Ledger, branch: str, *, into: str) -> Landed:
     """Return what has landed in the dataset at a path on a branch. Raises LandingForgotten."""
     format = asset_format(format_of(into), {})
@@ -68,9 +58,7 @@ def landed(zone: LandingZone, lake: LakeResource, path: str, ledger: Ledger, bra
             continue
         except DatasetNotFound:
             break
-        destination, retention = Destination(path, ref or "", landing.identity(dataset)), landing.retention(dataset)
-        last = ledger.last_batch(destination, landing.last_batch(dataset, zone.app_id), retention)
-        return Landed(last, None if retention is None else destination)
+        return ledger.landed_in(landing, dataset, ref or "")
     return Landed()
 
 

@@ -204,10 +204,10 @@ class Standalone:
         try:
             id = self.call("POST", "/backfills", body)["id"]
         except AssertionError:
-            begun = self._backfills(dag_id) - known
-            if not begun:
+            others = self._backfills(dag_id) - known
+            if not others:
                 raise
-            (id,) = begun
+            (id,) = others
         return Backfill(self, dag_id, id)
 
     def _backfills(self, dag_id: str) -> set[int]:

@@ -12,12 +12,16 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from lake_core.journal import Action, Add, Append, Journal, State, Update
 from lake_core.store import ObjectStore
 from lake_orch.assets.landing.zone import FoundFile, LandingZone
 from lake_orch.errors import InvalidDefinition, LandingForgotten
+
+if TYPE_CHECKING:
+    from lake_orch.assets.asset_format import AssetLanding
 
 FOLDER = "_landing"
 _LANDED, _BEGUN = "landed/", "begun/"
@@ -49,16 +53,26 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True)
+class Landed:
+    """What has landed in a dataset."""
+
+    last: int = 0
+    """The number of the last batch."""
+    may_forget: Destination | None = None
+    """The dataset, if it may forget that."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Note:
     """A batch that was begun for a destination, or that was seen there."""
 
     number: int
-    begun: str | None
+    begun_at: str | None
     """When it was begun, so that it did not land before; None if nobody has noted that."""
 
     def may_be_forgotten(self, now: datetime, retention: timedelta) -> bool:
         """Return whether a dataset may no longer record it, which it does for this time after it landed."""
-        return self.begun is None or now - datetime.fromisoformat(self.begun) >= retention
+        return self.begun_at is None or now - datetime.fromisoformat(self.begun_at) >= retention
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,36 +133,38 @@ class Ledger:
     @property
     def landed(self) -> int:
         """Return the last batch of which a run or a sensor has seen that it is in some dataset."""
-        return max((note.number for note in self._notes(_LANDED).values()), default=0)
+        return max((note.number for note in _notes(self._state(), _LANDED).values()), default=0)
 
-    def last_batch(self, destination: Destination, recorded: int | None, retention: timedelta | None) -> int:
-        """Return the last batch that has landed in a dataset.
-
-        Args:
-            destination: The dataset.
-            recorded: What the dataset records itself, if it records anything.
-            retention: How long it records that, or None for ever.
+    def landed_in(self, landing: AssetLanding[Any], dataset: Any, branch: str = "") -> Landed:
+        """Return what has landed in a dataset, as it is on a branch, and remember it.
 
         Raises:
             LandingForgotten: Batches were begun so long ago that the dataset may have forgotten that they landed.
         """
+        destination, retention = (
+            Destination(landing.path, branch, landing.identity(dataset)),
+            landing.retention(dataset),
+        )
+        last = self._last_batch(destination, landing.last_batch(dataset, self.zone.app_id), retention)
+        return Landed(last, None if retention is None else destination)
+
+    def _last_batch(self, destination: Destination, recorded: int | None, retention: timedelta | None) -> int:
+        """Return the last batch in a dataset, by what it records itself, and for how long it does that."""
         if recorded is not None:
-            begun = self._notes(_BEGUN).get(destination.key)
-            seen = _Note(recorded, begun.begun if begun is not None and begun.number == recorded else None)
-            self._remember(_LANDED, destination, seen)
+            self.journal.append(partial(self._with_seen, destination, recorded))
             return recorded
         if retention is None:
             return 0
-        now = datetime.now(UTC)
-        seen_last, assumed = self._notes(_LANDED).get(destination.key), self.zone.assume_landed
+        state, now, assumed = self._state(), datetime.now(UTC), self.zone.assume_landed
+        seen = _notes(state, _LANDED)
+        own = seen.get(destination.key)
         # What landed later, the dataset would still record: it was reverted, or the branch was set back.
-        last = seen_last.number if seen_last is not None and seen_last.may_be_forgotten(now, retention) else 0
+        last = own.number if own is not None and own.may_be_forgotten(now, retention) else 0
         if assumed is not None:
             return max(last, assumed)
-        notes = [*self._notes(_LANDED).items(), *self._notes(_BEGUN).items()]
         if any(
             key.startswith(destination.dataset) and note.number > last and note.may_be_forgotten(now, retention)
-            for key, note in notes
+            for key, note in (*seen.items(), *_notes(state, _BEGUN).items())
         ):
             raise LandingForgotten(
                 f"{destination.path} may have forgotten which batches of landing zone {self.zone.name!r} it has, as "
@@ -157,25 +173,20 @@ class Ledger:
             )
         return last
 
+    def _with_seen(self, destination: Destination, number: int, state: State) -> Sequence[Action]:
+        """Record that a batch was seen in a dataset, unless that is known."""
+        self._check_place(state)
+        key = f"{_LANDED}{destination.key}"
+        stored, beginning = state.get(key), state.get(f"{_BEGUN}{destination.key}")
+        if stored is not None and stored[0] == number:
+            return ()
+        begun_at = beginning[1] if beginning is not None and beginning[0] == number else None
+        return [_set(state, key, [number, begun_at])]
+
     def note_begun(self, destination: Destination, number: int) -> None:
         """Record that a run is about to land a batch in a dataset that may forget it."""
-        self._remember(_BEGUN, destination, _Note(number, datetime.now(UTC).isoformat()))
-
-    def _notes(self, kind: str) -> dict[str, _Note]:
-        state = self._state()
-        return {key.removeprefix(kind): _Note(*state[key]) for key in state.under(kind)}
-
-    def _remember(self, kind: str, destination: Destination, note: _Note) -> None:
-        key, value = f"{kind}{destination.key}", [note.number, note.begun]
-
-        def plan(state: State) -> Sequence[Action]:
-            stored = state.get(key)
-            if stored is None:
-                return [Add(key, value)]
-            # The time at which the same batch was seen first is the truer one.
-            return [Update(key, value)] if stored[0] != note.number or kind == _BEGUN else ()
-
-        self.journal.append(plan)
+        key, value = f"{_BEGUN}{destination.key}", [number, datetime.now(UTC).isoformat()]
+        self.journal.append(lambda state: [_set(state, key, value)])
 
     @property
     def id(self) -> str:
@@ -223,10 +234,9 @@ class Ledger:
             if _ID not in state:
                 actions.append(Add(_ID, uuid.uuid4().hex))
             if (url := self._url()) != state.get(_URL):
-                actions.append(Update(_URL, url) if _URL in state else Add(_URL, url))
+                actions.append(_set(state, _URL, url))
             latest = max(newest, *(file.key for file in record.files))
-            actions.append(Update("newest", latest) if "newest" in state else Add("newest", latest))
-            actions.append(Update("last", number) if "last" in state else Add("last", number))
+            actions += [_set(state, "newest", latest), _set(state, "last", number)]
             return Append(actions, record)
 
         return self.journal.append(plan)
@@ -269,6 +279,15 @@ class Ledger:
             return actions
 
         self.journal.append(plan)
+
+
+def _notes(state: State, kind: str) -> dict[str, _Note]:
+    """Return the notes of a kind, by the keys of their destinations."""
+    return {key.removeprefix(kind): _Note(*state[key]) for key in state.under(kind)}
+
+
+def _set(state: State, key: str, value: Any) -> Action:
+    return Update(key, value) if key in state else Add(key, value)
 
 
 def _place(url: str) -> str:
