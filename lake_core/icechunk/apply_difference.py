@@ -11,6 +11,7 @@ from lake_core.dataset import DatasetConflict
 from lake_core.icechunk.ancestry import ancestry, parent_of
 from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.commit import Commit
+from lake_core.icechunk.conflict import Conflict, ConflictType
 from lake_core.icechunk.conflict_detector import RebaseStep
 from lake_core.icechunk.difference import ChunkDifference, Difference, chunk_difference, difference
 from lake_core.icechunk.folders import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from lake_core.dataset import ApplyContext
     from lake_core.icechunk.asset_manager import AssetManager
     from lake_core.icechunk.config import RepositoryConfig
-    from lake_core.icechunk.conflict import Conflict
 
 _ANY_TIME = 0
 """The time for markers that count for ever."""
@@ -135,6 +135,7 @@ class SnapshotApplication:
         changes = ours.change_set()
         _check_moves(ours, theirs, self.onto)
         conflicts = RebaseStep(ours.before, head, theirs.log(), changes).conflicts()
+        conflicts = conflicts or list(_cut_off(ours, theirs, changes))
         if conflicts:
             raise DatasetConflict(_message(conflicts, self.onto), kind=conflicts[0].conflict_type.name)
         nodes, merged = _merged_nodes(ours, theirs, changes)
@@ -296,6 +297,20 @@ def _check_moves(ours: Difference, theirs: Difference, onto: str) -> None:
     for node_id, node in ours.deleted.items():
         if node_id not in ours.moved and node_id in theirs.moved:
             raise DatasetConflict(f"{node.path} is deleted here, and was moved on {onto}", kind="MovedNode")
+
+
+def _cut_off(ours: Difference, theirs: Difference, changes: ChangeSet) -> Iterator[Conflict]:
+    """Yield the chunks that the head has written where `ours` makes their array smaller.
+
+    Icechunk's rules let them go. A lake does not: a write that comes leaves no other one out.
+    """
+    for node_id, bounds in changes.bounds.items():
+        if node_id in theirs.chunks:
+            written = theirs.chunks[node_id].written.index
+            is_outside = (written >= np.array(bounds, np.int64)[:, None]).any(axis=0)
+            if is_outside.any():
+                path = next(path for path, node in ours.updated.items() if node.node_id == node_id)
+                yield Conflict(ConflictType.ChunkDoubleUpdate, path, written[:, is_outside].T)
 
 
 def _merged_nodes(ours: Difference, theirs: Difference, changes: ChangeSet) -> tuple[dict[str, Node], ChangeSet]:

@@ -204,6 +204,10 @@ def _append_chunk(session: WriteSession, side: str) -> None:
     _array(session).append(np.full(2, _NUMBERS[side], "i4"))
 
 
+def _shrink(session: WriteSession, side: str) -> None:
+    _array(session).resize((4,))
+
+
 def _set_attribute(session: WriteSession, side: str) -> None:
     _array(session).attrs["team"] = side
 
@@ -228,6 +232,7 @@ _ARRAY: Mapping[str, Operation] = {
     "write 1": _write_chunk(1),
     "write marked": _write_marked,
     "append": _append_chunk,
+    "shrink": _shrink,
     "set attribute": _set_attribute,
     "delete array": _delete_array,
     "create array": _create_array("second"),
@@ -303,9 +308,9 @@ TABLES: Mapping[str, Table] = {
     "array": Table(
         "Arrays",
         "The repository has one array of four chunks. `write 0` and `write 1` write its first two chunks, and `write "
-        "marked` the third, with the same marker on both sides. `append` makes the array longer by a chunk. `create "
-        "array` creates a second array, under the same name on both sides. `recreate` drops the repository and creates "
-        "it again, with another array.",
+        "marked` the third, with the same marker on both sides. `append` makes the array longer by a chunk, and "
+        "`shrink` shorter by two. `create array` creates a second array, under the same name on both sides. `recreate` "
+        "drops the repository and creates it again, with another array.",
         [_create_repository, _create_array("values"), *(_write_chunk(number) for number in range(4))],
         _ARRAY,
         _read_arrays,

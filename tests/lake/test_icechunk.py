@@ -204,6 +204,32 @@ def test_a_resize_conflicts_with_chunks_that_others_write(lake: Lake) -> None:
     assert caught.value.kinds == {PATH: "ChunksUpdatedInUpdatedArray"}
 
 
+@pytest.mark.parametrize("resizes_first", [True, False])
+def test_a_chunk_does_not_go_unseen_where_another_session_makes_the_array_smaller(
+    lake: Lake, resizes_first: bool
+) -> None:
+    resizing, writing = lake.session(), lake.session()
+    zarr.open_array(resizing.icechunk(PATH).store, path="values", mode="r+").resize((CHUNK,))
+    set_chunk(writing.icechunk(PATH).store, 8, 8)
+    first, second = (resizing, writing) if resizes_first else (writing, resizing)
+    first.publish()
+    with pytest.raises(Conflict):
+        second.publish()
+
+
+def test_a_chunk_stays_that_an_array_lost_and_grew_back_over_on_the_other_branch(lake: Lake) -> None:
+    lake.create_branch("dev")
+    for length in (CHUNK, 10 * CHUNK):
+        with lake.session("dev") as session:
+            zarr.open_array(session.icechunk(PATH).store, path="values", mode="r+").resize((length,))
+    with lake.session("dev") as session:
+        create_array(session.icechunk(PATH).store, "others")
+    lake.cherry_pick("dev", onto="main")  # from here on a merge brings each write by itself
+    write(lake, 8, 8)
+    with pytest.raises(Conflict, match=r"/values, chunks \[8\]"):
+        lake.merge("dev")
+
+
 def test_two_sessions_that_create_one_repository_merge_their_arrays(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path)
     first, second = lake.session(), lake.session()
