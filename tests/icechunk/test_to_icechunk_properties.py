@@ -272,3 +272,12 @@ def test_fractions_of_seconds_are_stored_as_xarray_stores_them(kind: str) -> Non
     with pytest.raises(UnstorableValues):
         to_icechunk(undecoded, session, mode="a")
     assert cells.tolist() == [0.5, 1.5, 2.25], "what the caller holds stays"
+
+
+def test_negative_zeros_come_back() -> None:
+    session = Repository.create(open_store(tempfile.mkdtemp())).writable_session("main")
+    values = np.array([complex(-0.0, -0.0), complex(0.0, -0.0)])
+    to_icechunk(xr.Dataset({"waves": ("x", values), "tides": ("x", values.real)}), session)
+    stored = zarr.open_group(session.store, mode="r")
+    assert stored["waves"][:].tobytes() == values.tobytes()
+    assert stored["tides"][:].tobytes() == values.real.tobytes()
