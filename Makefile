@@ -89,7 +89,7 @@ test-clouds: .venv ## run the stores against servers of Azure (where npm is), Go
 	    exec $(PY) -m pytest -m clouds $(ARGS)
 
 test-airflow: $(AIRFLOW_INSTALLED) ## check the types and run the tests of Airflow in .venv-airflow-3.3, or in that of AIRFLOW=3.1
-	@! test -x $(dir $(PY_AIRFLOW))mypy || $(PY_AIRFLOW) -m mypy lake_orch/airflow
+	@! test -x $(dir $(PY_AIRFLOW))mypy || $(PY_AIRFLOW) -m mypy --cache-dir .mypy_cache/airflow lake_orch/airflow
 	@PYTEST_DEBUG_TEMPROOT=$(IN_MEMORY) exec $(PY_AIRFLOW) -m pytest -n 2 --dist loadgroup --confcutdir tests/airflow -m "airflow and not stress" tests/airflow $(ARGS)
 
 bench-airflow: $(AIRFLOW_INSTALLED) ## measure what tasks of Airflow cost beside bare ones
