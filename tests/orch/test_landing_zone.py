@@ -467,3 +467,27 @@ def test_a_name_that_is_not_utf_8_is_told(tmp_path: Path, instance: dg.DagsterIn
     os.rename(zone.landing / "a.parquet", os.fsencode(zone.landing) + b"/\xff.parquet")
     with pytest.raises(InvalidDefinition, match="whose name is not UTF-8: rename it"):
         zone.tick()
+
+
+def test_links_are_listed_by_what_they_lead_to(tmp_path: Path) -> None:
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "landing"
+    elsewhere.mkdir()
+    folder.mkdir()
+    (elsewhere / "rows.csv").write_text("id\n1\n")
+    os.utime(elsewhere / "rows.csv", (1, 1))
+    (folder / "a.csv").symlink_to(elsewhere / "rows.csv")
+    (folder / "broken.csv").symlink_to(elsewhere / "nothing.csv")
+    zone = LandingZone("events", str(folder), settle=timedelta(hours=1))
+    (file,) = zone.files()
+    assert (file.key, file.size) == ("a.csv", 5)
+    (elsewhere / "rows.csv").write_text("id\n1\n2")
+    assert zone.files() == [], "the target may still be written to"
+
+
+def test_a_link_to_a_folder_is_refused(tmp_path: Path) -> None:
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "landing"
+    elsewhere.mkdir()
+    folder.mkdir()
+    (folder / "more").symlink_to(elsewhere)
+    with pytest.raises(InvalidDefinition, match="the link 'more' to a folder"):
+        LandingZone("events", str(folder)).files()

@@ -18,7 +18,7 @@ from lake_orch.assets.compression import PACKINGS, telling_damage
 from lake_orch.assets.landing.json_lines import moments_as_text, read_json
 from lake_orch.assets.landing.ledger import BatchRecord, Ledger
 from lake_orch.assets.landing.rounded_numbers import check_csv
-from lake_orch.assets.landing.zone import FoundFile, LandingZone, file_of
+from lake_orch.assets.landing.zone import FoundFile, LandingZone, file_of, followed
 from lake_orch.assets.tables.casting import cast_rows, check_names
 from lake_orch.assets.tables.rows.arrow import ArrowRows
 from lake_orch.errors import DefinitionMismatch, FilesGone, InvalidDefinition, UnsupportedData
@@ -252,7 +252,8 @@ def _now(record: BatchRecord, filesystem: AbstractFileSystem, root: str, zone: L
     gone = []
     for file in record.files:
         try:
-            yield file_of(file.key, filesystem.info(f"{root}/{file.key}"))
+            path = f"{root}/{file.key}"
+            yield file_of(file.key, followed(filesystem, path, filesystem.info(path)))
         except FileNotFoundError:
             gone.append(file.key)
     if gone:

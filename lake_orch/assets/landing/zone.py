@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -87,7 +88,7 @@ class LandingZone:
     def files(self, now: datetime | None = None) -> list[FoundFile]:
         """List the files that are ready to land, by name. A missing folder has none.
 
-        Raises InvalidDefinition for a name that is not UTF-8.
+        Raises InvalidDefinition for a name that is not UTF-8, and for a link to a folder.
         """
         filesystem, root = self.filesystem()
         root = root.rstrip("/")
@@ -96,25 +97,52 @@ class LandingZone:
         except FileNotFoundError:
             return []
         now = now or datetime.now(UTC)
-        return sorted(self._counted(files, root, now), key=lambda file: file.key)
+        listed = {path: info for path, info in files.items() if self._matches(path, info, root)}
+        counted = (self._counted(path[len(root) + 1 :], path, info, filesystem) for path, info in listed.items())
+        return sorted(
+            (file for file in counted if file is not None and self._has_settled(file, now)), key=lambda file: file.key
+        )
 
-    def _counted(self, files: Mapping[str, Mapping[str, Any]], root: str, now: datetime) -> Iterator[FoundFile]:
-        for path, info in files.items():
-            if info.get("type") == "directory" or not path.startswith(f"{root}/"):
-                continue
-            file = file_of(path[len(root) + 1 :], info)
-            parts = file.key.split("/")
-            if any(part.startswith((".", "_")) for part in parts):
-                continue
-            if not (fnmatch.fnmatchcase(file.key, self.pattern) or fnmatch.fnmatchcase(parts[-1], self.pattern)):
-                continue
-            if any("\ud800" <= letter <= "\udfff" for letter in file.key):
-                raise InvalidDefinition(
-                    f"landing zone {self.name!r} has the file {file.key!r}, whose name is not UTF-8: rename it, or "
-                    "choose a pattern that leaves it out"
-                )
-            if not self.settle or file.modified is None or now - file.modified >= self.settle:
-                yield file
+    def _matches(self, path: str, info: Mapping[str, Any], root: str) -> bool:
+        if info.get("type") == "directory" or not path.startswith(f"{root}/"):
+            return False
+        key = path[len(root) + 1 :]
+        parts = key.split("/")
+        if any(part.startswith((".", "_")) for part in parts):
+            return False
+        return fnmatch.fnmatchcase(key, self.pattern) or fnmatch.fnmatchcase(parts[-1], self.pattern)
+
+    def _counted(
+        self, key: str, path: str, info: Mapping[str, Any], filesystem: AbstractFileSystem
+    ) -> FoundFile | None:
+        """Return a file of a listing; None for a link without a target."""
+        if any("\ud800" <= letter <= "\udfff" for letter in key):
+            raise InvalidDefinition(
+                f"landing zone {self.name!r} has the file {key!r}, whose name is not UTF-8: rename it, or choose a "
+                "pattern that leaves it out"
+            )
+        try:
+            info = followed(filesystem, path, info)
+        except FileNotFoundError:
+            return None
+        if info.get("type") == "directory":
+            raise InvalidDefinition(
+                f"landing zone {self.name!r} has the link {key!r} to a folder, whose files are not listed: make that "
+                "folder a landing zone of its own, or choose a pattern that leaves the link out"
+            )
+        return file_of(key, info)
+
+    def _has_settled(self, file: FoundFile, now: datetime) -> bool:
+        return not self.settle or file.modified is None or now - file.modified >= self.settle
+
+
+def followed(filesystem: AbstractFileSystem, path: str, info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the entry of what a symbolic link leads to, and any other entry as it is. Raises FileNotFoundError.
+
+    The size and time of the link itself say nothing of a target that is written again.
+    """
+    target: Mapping[str, Any] = filesystem.info(os.path.realpath(path)) if info.get("islink") else info
+    return target
 
 
 def file_of(key: str, info: Mapping[str, Any]) -> FoundFile:
