@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -15,12 +15,20 @@ PartitionExpr: TypeAlias = "str | Mapping[str, str]"
 _MOST_NAMED = 3
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """The time that a partition stands for: from its start up to its end, which is excluded."""
+    """The time that a partition stands for: from its start up to its end, which is excluded.
+
+    Both have a zone. Compare them by `instants`: Python compares two times of one zone by their clocks alone.
+    """
 
     start: datetime
     end: datetime
+
+    @property
+    def instants(self) -> tuple[datetime, datetime]:
+        """Return the start and the end in UTC."""
+        return self.start.astimezone(UTC), self.end.astimezone(UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +48,10 @@ class Dimension:
     def windows(self, keys: Iterable[str]) -> list[TimeWindow]:
         """Return the time windows of some keys, in order, with neighbors joined. Its keys must be times."""
         assert self.window_of is not None
+        windows = {window.instants: window for window in map(self.window_of, keys)}
         joined: list[TimeWindow] = []
-        for window in sorted({self.window_of(key) for key in keys}):
-            if joined and joined[-1].end == window.start:
+        for (start, _), window in sorted(windows.items(), key=lambda item: item[0]):
+            if joined and joined[-1].instants[1] == start:
                 joined[-1] = TimeWindow(joined[-1].start, window.end)
             else:
                 joined.append(window)
@@ -99,9 +108,35 @@ class Partitions:
         if len(unique) == 1:
             return f"partition {unique[0][:100]}"
         if self.only is not None and self.only.window_of is not None and len(unique) > 1:
-            windows = sorted((self.only.window_of(key), key) for key in unique)
-            if all(before.end == after.start for (before, _), (after, _) in pairwise(windows)):
+            windows = sorted((self.only.window_of(key).instants, key) for key in unique)
+            if all(before[1] == after[0] for (before, _), (after, _) in pairwise(windows)):
                 return f"partitions {windows[0][1]} to {windows[-1][1]} ({len(unique)})"
         if 0 < len(unique) <= _MOST_NAMED:
             return f"partitions {', '.join(key[:100] for key in unique)}"
         return f"{len(unique)} partitions"
+
+
+def clock_time(moment: datetime, name: str) -> datetime:
+    """Return a boundary of a time window as its zone's clock shows it, for times that are stored without a zone.
+
+    Args:
+        moment: The boundary, with its zone.
+        name: The column or dimension with the times, for the error.
+
+    Raises:
+        PartitionSliceError: Clocks are set back, so that they show some times both before and after the boundary.
+    """
+    is_second = moment.utcoffset() == moment.replace(fold=1).utcoffset()
+    if _is_shown_twice(moment) and (is_second or _is_shown_twice(moment - timedelta.resolution)):
+        raise PartitionSliceError(
+            f"clocks are set back around {moment.isoformat()}, where a partition begins or ends: times of {name!r}, "
+            "which have no zone, may be those of two partitions. Use times with a zone, or define the partitions in "
+            "UTC (timezone=)"
+        )
+    return moment.replace(tzinfo=None)
+
+
+def _is_shown_twice(moment: datetime) -> bool:
+    """Return whether the clock shows the time of a moment once more, before or after it."""
+    first, second = (moment.replace(fold=fold).utcoffset() for fold in (0, 1))
+    return first is not None and second is not None and first > second

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -91,6 +92,49 @@ def test_a_day_of_twenty_three_hours() -> None:
     assert slice_where(daily, ["2024-03-10"], "local", SCHEMA).startswith(
         f"`local` >= TIMESTAMP_NTZ '{start:%Y-%m-%d} 00:00:00'"
     )
+
+
+SET_BACK = dg.HourlyPartitionsDefinition("2024-11-03-00:00", end_date="2024-11-03-04:00", timezone="America/New_York")
+OFFSETS = [
+    dg.DailyPartitionsDefinition(
+        "2024-11-01", end_date="2024-11-06", hour_offset=hour, minute_offset=minute, timezone=zone
+    )
+    for hour, minute in ((0, 0), (0, 30), (1, 0), (1, 30), (2, 0), (2, 30))
+    for zone in ("America/New_York", "America/Havana", "Australia/Lord_Howe", "Asia/Beirut")
+]
+
+
+def keys_of(definition: dg.TimeWindowPartitionsDefinition) -> list[tuple[str, ...]]:
+    """Return one, two and three keys of a definition, in all combinations."""
+    keys = definition.get_partition_keys()
+    return [some for count in (1, 2, 3) for some in combinations(keys, count)]
+
+
+@pytest.mark.parametrize("definition", [SET_BACK, *OFFSETS], ids=str)
+@pytest.mark.parametrize("column", ["at", "local", "day"])
+def test_where_clocks_are_set_back_a_slice_is_exact_or_refused(
+    definition: dg.TimeWindowPartitionsDefinition, column: str
+) -> None:
+    zone = ZoneInfo(definition.timezone)
+    first = definition.time_window_for_partition_key(definition.get_first_partition_key()).start.astimezone(UTC)
+    moments = [first + timedelta(minutes=15 * number) for number in range(-8, 4 * 24 * 6)]
+    clocks = [moment.astimezone(zone).replace(tzinfo=None) for moment in moments]
+    values: list[Any] = {"at": moments, "local": clocks, "day": [clock.date() for clock in clocks]}[column]
+    rows = pa.table({column: pa.array(values, SCHEMA.field(column).type), "number": range(len(moments))})
+    exact = 0
+    for keys in keys_of(definition):
+        windows = [definition.time_window_for_partition_key(key) for key in keys]
+        bounds = [(window.start.astimezone(UTC), window.end.astimezone(UTC)) for window in windows]
+        expected = [n for n, moment in enumerate(moments) if any(start <= moment < end for start, end in bounds)]
+        try:
+            where = slice_where(definition, keys, column, SCHEMA)
+        except PartitionSliceError:
+            assert column != "at"
+            continue
+        kept = rows.filter(to_arrow(parse_predicate(where, rows.schema)))
+        assert kept["number"].to_pylist() == expected, keys
+        exact += 1
+    assert exact or column == "day"
 
 
 def test_contiguous_windows_are_merged() -> None:

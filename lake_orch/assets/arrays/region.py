@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from lake_orch.assets.partitions import Dimension, PartitionExpr, Partitions, TimeWindow
+from lake_orch.assets.partitions import Dimension, PartitionExpr, Partitions, TimeWindow, clock_time
 from lake_orch.errors import PartitionSliceError
 
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
@@ -151,21 +151,9 @@ def _extent(name: str, dimension: Dimension, keys: Sequence[str]) -> Extent:
         return Extent(name, unique)
     windows = dimension.windows(unique)
     for window in windows:
-        _check_clock(window, name)
+        for boundary in (window.start, window.end):
+            clock_time(boundary, name)
     return Extent(name, unique, tuple(windows))
-
-
-def _check_clock(window: TimeWindow, dimension: str) -> None:
-    """Raise PartitionSliceError for a window that starts or ends where clocks are set back.
-
-    Its clock times occur twice.
-    """
-    start, end = window.start, window.end
-    if start.fold or end.fold or coordinate_of(end) <= coordinate_of(start):
-        raise PartitionSliceError(
-            f"clocks are set back between {start} and {end}: "
-            f"times along {dimension!r} are then those of two partitions. Define the partitions in UTC (timezone=)"
-        )
 
 
 def coordinate_of(moment: datetime) -> np.datetime64:

@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, time
 import pyarrow as pa
 
 from lake_core.expression import quote_identifier, quote_text
-from lake_orch.assets.partitions import Dimension, PartitionExpr, Partitions
+from lake_orch.assets.partitions import Dimension, PartitionExpr, Partitions, clock_time
 from lake_orch.errors import PartitionSliceError
 from lake_orch.spark.type_name import spark_type_name
 
@@ -104,9 +104,9 @@ def _moment(moment: datetime, column: str, column_type: str) -> str:
                 f"column {column!r} is a DATE, but a partition begins or ends at {moment.isoformat()}: "
                 f"use a timestamp column, or partitions that begin at midnight"
             )
-        return f"DATE '{moment.date().isoformat()}'"
+        return f"DATE '{clock_time(moment, column).date().isoformat()}'"
     if column_type == "timestamp_ntz":
-        return f"TIMESTAMP_NTZ '{moment.replace(tzinfo=None).isoformat(sep=' ')}'"
+        return f"TIMESTAMP_NTZ '{clock_time(moment, column).isoformat(sep=' ')}'"
     return f"TIMESTAMP '{moment.astimezone(UTC).replace(tzinfo=None).isoformat(sep=' ')}Z'"
 
 
