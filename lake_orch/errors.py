@@ -83,7 +83,7 @@ class SessionLost(LakeOrchError):
 
 
 class StepsLeftOut(LakeOrchError):
-    """A run continues a session, but leaves out steps of it that have not succeeded. Nothing was published."""
+    """A run continues another one, but leaves out steps of it that have not succeeded. No session is published."""
 
 
 class AlreadyRead(LakeOrchError):

@@ -24,6 +24,7 @@ from lake_core.lake.refs.session_record import SessionRecord
 from lake_orch._dagster import EngineEventData, ExecutionPlan, PlanOrchestrationContext, RetryMode, StepDependencyConfig
 from lake_orch.dagster.runs.gate import failed_checks
 from lake_orch.dagster.runs.kept_session import completed_session
+from lake_orch.dagster.runs.lineage import mapped_steps_left_out
 from lake_orch.dagster.runs.published_state import evaluate_again
 from lake_orch.dagster.runs.publishing import check_steps, publish_session, published_metadata
 from lake_orch.dagster.runs.run_session import PublishScope, RunSession, open_run_session, scope_of
@@ -61,6 +62,12 @@ class SessionExecutor(Executor):
         Raises SessionLost before any step runs, and the errors of publishing, which fail the run.
         """
         if scope_of(plan_context.dagster_run.tags, self._scope) == "asset":
+            run = plan_context.dagster_run
+            check_steps(
+                f"run {run.parent_run_id}",
+                mapped_steps_left_out(plan_context.instance, run),
+                remedy="Choose these steps as well, and those after them",
+            )
             yield from self.inner.execute(plan_context, execution_plan)
             return
         with lake_of_run(plan_context) as resource:
@@ -93,7 +100,8 @@ class SessionExecutor(Executor):
             if session.resumed:
                 try:
                     check_steps(
-                        session.id, StepStates(instance, session.id).left_out(execution_plan.step_keys_to_execute)
+                        f"session {session.id}",
+                        StepStates(instance, session.id).left_out(execution_plan.step_keys_to_execute),
                     )
                 except StepsLeftOut as refusal:
                     error, reason = refusal, "its run leaves out steps"

@@ -307,10 +307,11 @@ def test_a_gathered_backfill_that_starts_over_has_a_branch_of_its_own(start: Sta
     assert reruns.days("tables/orders") == ["a", "a", "b", "b", "c", "c"]
 
 
-def test_mapped_steps_that_dagster_leaves_out_hold_the_run_back(start: Start) -> None:
+@pytest.mark.parametrize("scope", ["run", "asset"])
+def test_mapped_steps_that_dagster_leaves_out_hold_the_run_back(start: Start, scope: str) -> None:
     reruns = start()
     reruns.fail("work")
-    stopped = reruns.ui.launch(job="mapped")
+    stopped = reruns.ui.launch(job="mapped", lake__scope=scope)
     assert not stopped.is_success
     reruns.mend()
     again = reruns.ui.again(stopped)

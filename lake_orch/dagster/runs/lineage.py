@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from dagster import DagsterEventType
 
+from lake_orch._dagster import ResolvedFromDynamicStepHandle
 from lake_orch.dagster.runs.plan import plan_of
 
 if TYPE_CHECKING:
@@ -59,6 +60,26 @@ def continues(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) ->
     return bool(run.step_keys_to_execute) and _is_strict_part(
         set(run.step_keys_to_execute or ()), _planned_steps(instance, parent)
     )
+
+
+def mapped_steps_left_out(instance: DagsterInstance, run: DagsterRun) -> list[str]:
+    """Return the mapped steps that began in no run of this chain, and that this run does not execute either.
+
+    Dagster leaves them out when it re-executes a run whose worker died before it began them.
+    """
+    plan = plan_of(instance, run)
+    mapped = (
+        [step.key for step in plan.steps if isinstance(step.step_handle, ResolvedFromDynamicStepHandle)] if plan else []
+    )
+    left_out = set(mapped).difference(plan.step_keys_to_execute if plan else ())
+    current = run
+    for _ in range(MAX_ANCESTORS):
+        parent = instance.get_run_by_id(current.parent_run_id) if left_out and current.parent_run_id else None
+        if parent is None:
+            break
+        left_out -= {each.step_key for each in instance.get_run_step_stats(parent.run_id) if each.status is not None}
+        current = parent
+    return sorted(left_out)
 
 
 def will_retry(run: DagsterRun) -> bool:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
+_REMEDY = "Nothing is published: re-execute all steps, or choose these as well"
 _TRIES = 5
 """How often the steps are looked at again because one of them has written in between."""
 
@@ -105,7 +106,7 @@ def _publish_standing(instance: DagsterInstance, lake: Lake, session: RunSession
             return handle.publish()
         states = StepStates(instance, session.id)
         planned = plan_of(instance, by) if by else None
-        check_steps(session.id, states.left_out(planned.step_keys_to_execute if planned else ()))
+        check_steps(f"session {session.id}", states.left_out(planned.step_keys_to_execute if planned else ()))
         try:
             # A step that succeeded has written all, though the writer of its table does not end its block.
             return publish_standing(handle, states, left_out, half_written="publish")
@@ -119,13 +120,12 @@ def _publish_standing(instance: DagsterInstance, lake: Lake, session: RunSession
     raise AssertionError("the last try returns or raises")
 
 
-def check_steps(session: str, steps: Collection[str]) -> None:
-    """Raise StepsLeftOut if there are steps of a session that have not succeeded, and that nobody is to execute."""
+def check_steps(owner: str, steps: Collection[str], *, remedy: str = _REMEDY) -> None:
+    """Raise StepsLeftOut if there are steps of a session or run that nobody has done, and nobody is to execute."""
     if steps:
         raise StepsLeftOut(
-            f"session {session} has steps that did not succeed, and that this run leaves out: {listed(sorted(steps))}. "
-            "Dagster leaves out mapped steps that had not begun, and those that a choice of steps does not name. "
-            "Nothing is published: re-execute all steps, or choose these as well"
+            f"{owner} has steps that did not succeed, and that this run leaves out: {listed(sorted(steps))}. Dagster "
+            "leaves out mapped steps that had not begun, and those that a choice of steps does not name. " + remedy
         )
 
 
