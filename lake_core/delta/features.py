@@ -174,7 +174,7 @@ def used_features(metadata: Metadata) -> frozenset[str]:
     for child in walk(metadata.schema):
         if "delta.generationExpression" in child.metadata:
             needed.add("generatedColumns")
-        if "delta.invariants" in child.metadata:
+        if "delta.invariants" in child.metadata or not child.nullable:
             needed.add("invariants")
         if "CURRENT_DEFAULT" in child.metadata:
             needed.add(DEFAULTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -118,6 +119,20 @@ def test_a_clone_protects_no_version_of_its_source(source: DeltaTable, tmp_path:
     assert "checkpointProtection" not in clone.detail().table_features
     assert "delta.requireCheckpointProtectionBeforeVersion" not in clone.properties
     assert held(clone) == held(source)
+
+
+def test_a_deep_clone_of_vectors_that_are_named_by_their_locations_lives_on_its_own(tmp_path: Path) -> None:
+    table = DeltaTable.create(tmp_path / "own", SCHEMA, properties={"delta.enableDeletionVectors": "true"})
+    table.append(rows(0, 40_000))
+    table.delete("id % 3 = 1 OR id % 7 = 2")  # too many for a vector in the log
+    table.clone(tmp_path / "shallow")
+    # Its first commit names files and vectors by their locations, which are in the folder of the table itself.
+    shutil.rmtree(tmp_path / "own" / "_delta_log")
+    shutil.copytree(tmp_path / "shallow" / "_delta_log", tmp_path / "own" / "_delta_log")
+    before = held(DeltaTable.open(tmp_path / "own"))
+    DeltaTable.open(tmp_path / "own").clone(tmp_path / "deep", shallow=False)
+    shutil.rmtree(tmp_path / "own")
+    assert held(DeltaTable.open(tmp_path / "deep")) == before
 
 
 def test_nothing_is_overwritten(source: DeltaTable, tmp_path: Path) -> None:

@@ -42,6 +42,34 @@ def vectors(table: DeltaTable) -> int:
     return int(pc.count(column).as_py())
 
 
+def test_restored_files_bring_the_feature_back_that_they_need(tmp_path: Path) -> None:
+    table = DeltaTable.create(str(tmp_path), SCHEMA, properties=VECTORS)
+    table.append(rows(0, 10))
+    table.delete("id < 3")
+    table.unset_properties(list(VECTORS))
+    before, old = held(table), table.version
+    table.drop_feature("deletionVectors")
+    table.restore(old)
+    assert vectors(table) == 1
+    assert "deletionVectors" in (table.protocol.reader_features or ())
+    assert held(table) == before
+
+
+def test_a_column_that_must_have_a_value_uses_invariants() -> None:
+    schema = pa.schema([("id", pa.int64()), pa.field("p", pa.string(), nullable=False)])
+    table = DeltaTable.create(MemoryStore(), schema, properties=VECTORS)
+    with pytest.raises(FeatureInUse, match="'invariants'"):
+        table.drop_feature("invariants")
+
+
+def test_a_column_that_must_have_a_value_brings_invariants_back() -> None:
+    table = DeltaTable.create(MemoryStore(), pa.schema([("id", pa.int64())]), properties=VECTORS)
+    table.drop_feature("invariants")
+    strict = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    table.overwrite(pa.table({"id": [1]}, schema=strict), schema_mode="overwrite")
+    assert "invariants" in features(table)
+
+
 def test_vectors_go_and_the_history_stays_readable(tmp_path: Path) -> None:
     table = DeltaTable.create(str(tmp_path), SCHEMA, properties=VECTORS)
     table.append(rows(0, 2000))

@@ -72,12 +72,17 @@ def test_fields_that_the_source_lacks_are_kept_and_are_null_in_new_rows(
     assert [row["p"] for row in by_id(table)] == [updated, inserted, {**FULL, **kept}, inserted]
 
 
-def test_a_null_struct_of_the_source_is_null() -> None:
-    table = table_of_points(FULL, FULL)
+def test_a_null_struct_of_the_source_keeps_the_fields_that_it_lacks() -> None:
+    table = table_of_points(FULL, FULL, None)
     kind = pa.struct([("x", pa.int64()), ("in", pa.struct([("a", pa.int64())]))])
-    source = pa.table({"id": [0, 1], "p": pa.array([None, {"x": 5, "in": None}], kind)})
+    source = pa.table({"id": [0, 1, 2], "p": pa.array([None, {"x": 5, "in": None}, None], kind)})
     evolving(table, source).execute()
-    assert [row["p"] for row in by_id(table)] == [None, {"x": 5, "y": 2, "in": None}]
+    inner = {"a": None, "b": FULL["in"]["b"]}
+    assert [row["p"] for row in by_id(table)] == [
+        {"x": None, "y": 2, "in": inner},
+        {"x": 5, "y": 2, "in": inner},
+        None,
+    ]
 
 
 def test_structs_in_lists_get_null_for_the_fields_that_they_lack() -> None:

@@ -26,6 +26,7 @@ from lake_core.delta.errors import (
 )
 from lake_core.delta.scan import plan_scan
 from lake_core.errors import LakeError
+from lake_core.lake import Lake
 from lake_core.store import MemoryStore
 from tests.delta.tables import SCHEMA, held, ids, instant, oracle, rows
 
@@ -135,6 +136,36 @@ def test_definitions_go_back_protocols_do_not() -> None:
     table.restore(4)
     assert table.constraints == {"c": "id < 10"}
     assert table.properties["own"] == "2"
+
+
+def test_clustering_goes_back() -> None:
+    table = DeltaTable.create(MemoryStore(), SCHEMA, cluster_by=["id"])
+    table.append(rows(0, 3))
+    clustered = table.version
+    table.append(pa.table({"id": [3], "n": [1]}), schema_mode="merge")
+    table.cluster_by(["n"])
+    table.restore(clustered)
+    assert table.detail().clustering_columns == ("id",)
+    table.drop_feature("clustering")
+    dropped = table.version
+    table.restore(clustered)
+    assert table.detail().clustering_columns == ("id",)
+    table.restore(dropped)
+    assert table.detail().clustering_columns == ()
+
+
+def test_a_table_that_a_lake_has_released_stays_released(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path)
+    for number in (0, 1):
+        with lake.session() as session:
+            table = session.delta("t") if number else session.create_delta("t", SCHEMA)
+            table.append(rows(number, number + 1))
+    lake.maintenance.release("t")
+    released = DeltaTable.open(tmp_path / "t")
+    released.set_properties({"own": "1"})
+    released.restore(0)
+    released.append(rows(5, 6))
+    assert sorted(released.to_arrow()["id"].to_pylist()) == [0, 5]
 
 
 def test_what_cannot_be_restored() -> None:

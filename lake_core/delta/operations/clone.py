@@ -66,6 +66,7 @@ def clone(source: Snapshot, target: ObjectStore, now: int, *, shallow: bool) -> 
         keys = data_keys(files["path"], source.data_root).to_pylist()
         _copy([*keys, *vector_keys(files, source.data_root)], source.data_root, target.data_root)
         files = _with(files, "path", pa.array([encode_path(key) for key in keys], pa.string()))
+        files = _with(files, "deletionVector", _copied_vectors(files, source.data_root, target.data_root))
     return Operation(
         "CLONE",
         _parameters(source),
@@ -186,6 +187,19 @@ def _by_url(
         return vector
     url = _url(*locate_vector(vector, roots), locations)
     return {**vector, "storageType": "p", "pathOrInlineDv": f"file:{url}" if url.startswith("/") else url}
+
+
+def _copied_vectors(files: pa.Table, source: ObjectStore, target: ObjectStore) -> pa.ChunkedArray | pa.Array:
+    """Return the deletion vectors of copied files. Those that are named by their locations are in the new place."""
+    vectors = files["deletionVector"]
+    by_location = pc.equal(pc.struct_field(vectors, ["storageType"]), scalar("p"))
+    if not pc.any(by_location).as_py():
+        return vectors
+    moved = [
+        _by_url(vector, [source], [target.url()]) if is_moved else vector
+        for vector, is_moved in zip(vectors.to_pylist(), by_location.to_pylist(), strict=True)
+    ]
+    return pa.array(moved, DELETION_VECTOR)
 
 
 def _copy(keys: Sequence[str], source: ObjectStore, target: ObjectStore) -> None:

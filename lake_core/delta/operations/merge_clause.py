@@ -16,6 +16,7 @@ from lake_core.delta.errors import InvalidMerge, SchemaMismatch
 from lake_core.delta.numpy_arrays import integers
 from lake_core.delta.operations.assignment import Assignment, check_assigned, parse_assignments
 from lake_core.expression import (
+    And,
     Call,
     Case,
     Column,
@@ -147,7 +148,8 @@ def _all_columns(
 def _overlaid(given: Column, kept: Column) -> Expression:
     """Return a column of the source, with the fields that its structs lack from a column of the target.
 
-    Null stays null.
+    A struct that is null in the source has these fields all the same, unless the target's is null too. This is as
+    delta-spark has it.
     """
     if not (pa.types.is_struct(given.type) and pa.types.is_struct(kept.type)):
         return given
@@ -162,7 +164,7 @@ def _overlaid(given: Column, kept: Column) -> Expression:
     values |= {child.name: Column((*kept.path, child.name), child.type) for child in others.values()}
     kind = pa.struct([(name, value.type) for name, value in values.items()])
     null = Literal(scalar(None, kind))
-    return Case(((IsNull(given), null),), Call("struct", tuple(values.values()), kind), kind)
+    return Case(((And((IsNull(given), IsNull(kept))), null),), Call("struct", tuple(values.values()), kind), kind)
 
 
 def check_clauses(

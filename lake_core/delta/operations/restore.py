@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lake_core.delta.clustering import DOMAIN as CLUSTERING_DOMAIN
 from lake_core.delta.column_mapping import with_highest_id
 from lake_core.delta.conflict import Reads
 from lake_core.delta.deletion_vector import locate_vector, vector_keys
 from lake_core.delta.difference import difference
 from lake_core.delta.errors import DataFileMissing
-from lake_core.delta.features import PROTECTED_BEFORE, supported_features, upgraded
+from lake_core.delta.features import MANAGED, PROTECTED_BEFORE, supported_features, upgraded
 from lake_core.delta.operation import Operation
 from lake_core.delta.operations.rewrite import check_not_append_only, sizes
 from lake_core.delta.path import data_keys, locate
@@ -33,7 +34,9 @@ _FEW = 64
 def restore(snapshot: Snapshot, target: Snapshot, now: int) -> Operation | None:
     """Plan the restore of an earlier snapshot of the same table. `now` is in milliseconds.
 
-    Schema and properties are restored, the protocol is not. Returns None if nothing differs.
+    Schema, properties and clustering are restored. Features that were dropped since come back, as the files and the
+    definition of then may need them; those that were added stay. A table that a lake has released stays released.
+    Returns None if nothing differs.
 
     Raises AppendOnlyTable; DataFileMissing if a file of that version was vacuumed.
     """
@@ -48,9 +51,10 @@ def restore(snapshot: Snapshot, target: Snapshot, now: int) -> Operation | None:
         configuration = {**configuration, PROTECTED_BEFORE: snapshot.metadata.configuration[PROTECTED_BEFORE]}
     metadata = replace(target.metadata, configuration=configuration)
     redefined = metadata != snapshot.metadata
-    lost = supported_features(target.protocol) - supported_features(snapshot.protocol)
-    protocol = upgraded(snapshot.protocol, lost if redefined else ())
-    if not (len(removes) or len(restored) or markers or redefined):
+    domains = [domain for domain in change.domains if domain.domain == CLUSTERING_DOMAIN]
+    dropped = supported_features(target.protocol) - supported_features(snapshot.protocol) - {MANAGED}
+    protocol = upgraded(snapshot.protocol, dropped if redefined or domains or len(restored) else ())
+    if not (len(removes) or len(restored) or markers or redefined or domains):
         return None
     metrics = {
         "numRestoredFiles": len(restored),
@@ -69,6 +73,7 @@ def restore(snapshot: Snapshot, target: Snapshot, now: int) -> Operation | None:
         removes=removes,
         reads=Reads.WHOLE_TABLE,
         markers=markers,
+        domains=domains,
     )
     return operation.defining(metadata, protocol)
 
