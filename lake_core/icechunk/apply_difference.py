@@ -255,15 +255,14 @@ def check_not_undone(assets: AssetManager, base: Snapshot | None, after: Snapsho
 
 
 def share_values(left: Difference, right: Difference) -> bool:
-    """Return whether two differences set the same chunk, or changed the same array or group."""
-    nodes, others = (
-        {
-            *(each.created.keys() | each.updated.keys()),
-            *(node.path for node in each.deleted.values()),
-        }
-        for each in (left, right)
-    )
-    if nodes & others:
+    """Return whether two differences set the same chunk, or changed the same array or group.
+
+    Either may have moved it: then only its id is the same.
+    """
+    nodes, others = ([*each.created.values(), *each.updated.values(), *each.deleted.values()] for each in (left, right))
+    if not {node.path for node in nodes}.isdisjoint(node.path for node in others):
+        return True
+    if not {node.node_id for node in nodes}.isdisjoint(node.node_id for node in others):
         return True
     return any(
         is_in(left.chunks[node_id].coordinates().T, right.chunks[node_id].coordinates().T).any()

@@ -45,13 +45,17 @@ class Dimension:
         """Return whether its keys stand for time windows."""
         return self.window_of is not None
 
-    def windows(self, keys: Iterable[str]) -> list[TimeWindow]:
-        """Return the time windows of some keys, in order, with neighbors joined. Its keys must be times."""
+    def single_windows(self, keys: Iterable[str]) -> list[TimeWindow]:
+        """Return the time window of each key, in order. Its keys must be times."""
         assert self.window_of is not None
         windows = {window.instants: window for window in map(self.window_of, keys)}
+        return [windows[instants] for instants in sorted(windows)]
+
+    def windows(self, keys: Iterable[str]) -> list[TimeWindow]:
+        """Return the time windows of some keys, in order, with neighbors joined. Its keys must be times."""
         joined: list[TimeWindow] = []
-        for (start, _), window in sorted(windows.items(), key=lambda item: item[0]):
-            if joined and joined[-1].instants[1] == start:
+        for window in self.single_windows(keys):
+            if joined and joined[-1].instants[1] == window.instants[0]:
                 joined[-1] = TimeWindow(joined[-1].start, window.end)
             else:
                 joined.append(window)

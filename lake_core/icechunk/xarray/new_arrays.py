@@ -16,7 +16,7 @@ from zarr.abc.codec import Codec
 
 from lake_core.icechunk.errors import UnstorableValues
 from lake_core.icechunk.xarray.equality import is_missing
-from lake_core.icechunk.xarray.stored_variable import decoded_source, shown, without_warnings
+from lake_core.icechunk.xarray.stored_variable import REFUSALS, decoded_source, shown, without_warnings
 from lake_core.icechunk.xarray.virtual_variables import DECODING, is_virtual
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def _template(name: str, variable: xr.Variable, encoding: Mapping[str, Any], *, 
         # What an encoding cannot hold is refused when it is written.
         with without_warnings():
             encoded = encode_cf_variable(xr.Variable(variable.dims, sample._data, attributes, cf_encoding), name=name)
-    except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+    except REFUSALS as error:
         raise UnstorableValues(f"{name!r} cannot be stored with the encoding {dict(encoding)}: {error}") from None
     _check_marker(name, encoded)
     return xr.Variable(variable.dims, np.zeros(shape, encoded.dtype), encoded.attrs)

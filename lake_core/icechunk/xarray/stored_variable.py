@@ -29,6 +29,8 @@ from lake_core.icechunk.xarray.equality import comes_back, is_missing
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
 
+REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError)
+"""What xarray raises for values that it cannot encode or decode, such as years after 9999."""
 _MASKS = ("_FillValue", "missing_value")
 _PACKING = ("scale_factor", "add_offset", "_Unsigned", "dtype")
 """The attributes by which xarray converts cells to values, apart from missing values and the units of times."""
@@ -87,7 +89,7 @@ class StoredVariable:
             try:
                 cells = self._encoded(values)
                 decoded = self._decoded(cells, values.dtype)
-            except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+            except REFUSALS as error:
                 raise UnstorableValues(
                     f"{self.name!r} has values that cannot be stored as {self.description}. {self._remedy(values)}"
                 ) from error
@@ -122,7 +124,7 @@ class StoredVariable:
         with without_warnings(), np.errstate(all="ignore"):
             try:
                 decode_cf_variable(self.name, self._raw(cells), decode_times=coder, decode_timedelta=False).load()
-            except (ValueError, TypeError, ArithmeticError, LookupError):
+            except REFUSALS:
                 return False
         return True
 
@@ -212,7 +214,7 @@ class StoredVariable:
             try:
                 # Spans are decoded as well, because `open_zarr` does it.
                 decoded = decode_cf_variable(self.name, self._raw(cells), decode_timedelta=True).values
-            except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+            except REFUSALS as error:
                 raise UnstorableValues(
                     f"{self.name!r} has texts, and xarray could not read them by the attributes "
                     f"{', '.join(named)}: remove these"
@@ -302,7 +304,7 @@ def decoded_source(name: str, variable: xr.Variable) -> xr.Variable:
         source = source.copy()
     try:
         decoded: xr.Variable = decode_cf_variable(name, source, decode_timedelta=False)
-    except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+    except REFUSALS as error:
         raise UnstorableValues(f"xarray could not read {name!r} back by its attributes: {error}") from None
     data = decoded._data
     if decoded.dtype == bool:

@@ -130,7 +130,7 @@ class ZarrCodec:
         if data is not None:
             values[self._key(len(json.loads(self.document)["shape"]))] = buffer.from_bytes(data)
         store = zarr.storage.MemoryStore(values)
-        return values, zarr.open_array(store, mode="r+", config={"write_empty_chunks": True})
+        return values, zarr.open_array(store, mode="r+").with_config({"write_empty_chunks": True})
 
     @staticmethod
     def _key(dimensions: int) -> str:

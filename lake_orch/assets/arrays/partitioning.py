@@ -69,6 +69,13 @@ def _check_modes(settings: ArraySettings, subject: str) -> None:
         raise InvalidDefinition(
             f"{APPEND_DIM} of {subject} has no effect, because its partitions decide where arrays are added: remove it"
         )
+    has_room = settings.coordinates or not isinstance(settings.partition_expr, str)
+    if settings.mode in ("error", "ignore") and has_room:
+        raise InvalidDefinition(
+            f"{MODE} {settings.mode!r} of {subject} cannot tell which partitions are there: with {COORDINATES}, or "
+            "with partitions of several dimensions, the arrays have room for some that nobody has written. Use "
+            "'overwrite'"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,9 @@ class Extent:
     dimension: str
     keys: tuple[str, ...]
     windows: tuple[TimeWindow, ...] | None = None
-    """The time windows, sorted and without overlaps, or None if each key is a coordinate."""
+    """The time windows, sorted and without overlaps, neighbors joined, or None if each key is a coordinate."""
+    partitions: tuple[TimeWindow, ...] = ()
+    """The time window of each key, sorted."""
 
     def parts(self, values: npt.NDArray[Any]) -> list[Mask]:
         """Return a mask of the coordinates for each window, or one mask for all keys.
@@ -54,6 +56,11 @@ class Extent:
         for part in self.parts(values):
             mask |= part
         return mask
+
+    def partitions_in(self, window: TimeWindow) -> list[TimeWindow]:
+        """Return the windows of single keys in one of its windows."""
+        start, end = window.instants
+        return [each for each in self.partitions if start <= each.instants[0] and each.instants[1] <= end]
 
     def position(self, values: npt.NDArray[Any], window: TimeWindow) -> int:
         """Return the position at which to insert the coordinates of a window that has none yet.
@@ -153,7 +160,7 @@ def _extent(name: str, dimension: Dimension, keys: Sequence[str]) -> Extent:
     for window in windows:
         for boundary in (window.start, window.end):
             clock_time(boundary, name)
-    return Extent(name, unique, tuple(windows))
+    return Extent(name, unique, tuple(windows), tuple(dimension.single_windows(unique)))
 
 
 def coordinate_of(moment: datetime) -> np.datetime64:

@@ -23,6 +23,7 @@ from lake_orch.assets.arrays.layout import check_encoding, create_empty, rounded
 from lake_orch.assets.arrays.region import Extent, Region
 from lake_orch.assets.arrays.settings import ArraySettings
 from lake_orch.assets.arrays.splice import splice
+from lake_orch.assets.partitions import TimeWindow
 from lake_orch.errors import InvalidDefinition, OutsideRegion, RegionMismatch, TableNotEmpty, UnsupportedData
 
 
@@ -138,17 +139,15 @@ class ArrayWriter:
         dataset, existing, stored = self._create_or_check(store, dataset, region.dimensions)
         if self.settings.mode in ("error", "ignore") and _covers_something(existing, region):
             return self._refuse()
-        changed: set[str] = set()
-        coordinates = {}
+        coordinates: dict[str, npt.NDArray[Any]] = {}
+        fresh: dict[str, npt.NDArray[np.bool_]] = {}
         for extent in region.extents:
             values = _coordinates(existing, extent.dimension)
             shared = self._is_shared(existing, extent, region)
-            coordinates[extent.dimension] = self._make_room(
+            coordinates[extent.dimension], fresh[extent.dimension] = self._make_room(
                 store, values, _coordinates(dataset, extent.dimension), extent, shared=shared
             )
-            if len(coordinates[extent.dimension]) != len(values) or not _equal(coordinates[extent.dimension], values):
-                changed.add(extent.dimension)
-        self._write_shared(stored, dataset, existing, region, changed, coordinates)
+        self._write_shared(stored, dataset, existing, region, fresh, coordinates)
         sliced = [
             name
             for name, variable in dataset.variables.items()
@@ -222,15 +221,21 @@ class ArrayWriter:
         extent: Extent,
         *,
         shared: bool,
-    ) -> npt.NDArray[Any]:
-        """Insert the coordinates of the data along a dimension. Return the resulting coordinates."""
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Insert the coordinates of the data along a dimension.
+
+        Return the resulting coordinates, and a mask of the data's that are new or take the place of others.
+        """
         dimension = extent.dimension
         if extent.windows is None:
-            new = values[~np.isin(values, existing)]
+            is_new = ~np.isin(values, existing)
+            new = values[is_new]
             if len(new):
                 self._check_free(dimension, new)
                 splice(store, dimension, len(existing), len(existing), len(new))
-            return np.concatenate([existing, new]) if len(new) else existing
+                existing = np.concatenate([existing, new])
+            return existing, is_new
+        fresh = np.zeros(len(values), np.bool_)
         for window, mask in zip(extent.windows, extent.parts(values), strict=True):
             coordinates = values[mask]
             positions = np.flatnonzero(Extent(dimension, (), (window,)).select(existing))
@@ -238,11 +243,11 @@ class ArrayWriter:
                 continue
             self._check_free(dimension, coordinates)
             if len(positions) and shared:
-                raise RegionMismatch(
-                    f"{self.subject} has {count_of(len(coordinates), 'coordinate')} along {dimension!r} "
-                    f"instead of the stored {len(positions)}, which other partitions share: return the same "
-                    "coordinates, with missing values where there is no data. Nothing was written"
-                )
+                self._check_shared_times(existing, coordinates, extent, window)
+                fresh |= mask & ~np.isin(values, existing)
+                existing = _inserted(store, dimension, existing, coordinates)
+                continue
+            fresh |= mask
             if len(positions) and int(positions[-1]) - int(positions[0]) + 1 != len(positions):
                 raise RegionMismatch(
                     f"the coordinates along {dimension!r} are not in ascending order: "
@@ -251,7 +256,23 @@ class ArrayWriter:
             start = int(positions[0]) if len(positions) else extent.position(existing, window)
             splice(store, dimension, start, start + len(positions), len(coordinates))
             existing = np.concatenate([existing[:start], coordinates, existing[start + len(positions) :]])
-        return existing
+        return existing, fresh
+
+    def _check_shared_times(
+        self, existing: npt.NDArray[Any], coordinates: npt.NDArray[Any], extent: Extent, window: TimeWindow
+    ) -> None:
+        """Check that each partition in a window has the stored coordinates, where there are any, and so do others."""
+        extent.position(existing, window)  # they are in order
+        for part in extent.partitions_in(window):
+            stored, given = (
+                values[Extent(extent.dimension, (), (part,)).select(values)] for values in (existing, coordinates)
+            )
+            if len(stored) and not _equal(stored, given):
+                raise RegionMismatch(
+                    f"{self.subject} has {count_of(len(given), 'coordinate')} along {extent.dimension!r} instead of "
+                    f"the stored {len(stored)}, which other partitions share: return the same coordinates, with "
+                    "missing values where there is no data. Nothing was written"
+                )
 
     def _check_free(self, dimension: str, values: npt.NDArray[Any]) -> None:
         if dimension in self.settings.coordinates:
@@ -273,7 +294,7 @@ class ArrayWriter:
         dataset: xr.Dataset,
         existing: xr.Dataset,
         region: Region,
-        changed: set[str],
+        fresh: Mapping[str, npt.NDArray[np.bool_]],
         coordinates: Mapping[str, npt.NDArray[Any]],
     ) -> None:
         """Write the coordinates, and the variables that have only some of the region's dimensions.
@@ -288,14 +309,23 @@ class ArrayWriter:
                 dimension: _positions(coordinates[dimension], _coordinates(dataset, dimension))
                 for dimension in dimensions
             }
-            if changed.intersection(dimensions):
-                for part, targets in _runs(positions):
-                    stored.write({name: variable.isel(part)}, targets)
-            elif not _same(stored.read_back(name, variable), existing[name].variable.isel(positions)):
+            known = {dimension: np.flatnonzero(~fresh[dimension]) for dimension in dimensions}
+            before = {
+                dimension: _positions(
+                    _coordinates(existing, dimension), _coordinates(dataset, dimension)[known[dimension]]
+                )
+                for dimension in dimensions
+            }
+            if all(len(each) for each in known.values()) and not _same(
+                stored.read_back(name, variable.isel(known)), existing[name].variable.isel(before)
+            ):
                 raise RegionMismatch(
                     f"{name!r} of {self.subject} differs from the stored array, which other partitions share: "
                     f"it has the dimensions {_listed(variable.dims)}. Nothing was written"
                 )
+            if any(fresh[dimension].any() for dimension in dimensions):
+                for part, targets in _runs(positions):
+                    stored.write({name: variable.isel(part)}, targets)
 
     # Arrays that exist
 
@@ -422,6 +452,19 @@ def _positions(existing: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDAr
     order = np.argsort(existing, kind="stable")
     positions: npt.NDArray[np.intp] = order[np.searchsorted(existing, values, sorter=order)]
     return positions
+
+
+def _inserted(
+    store: IcechunkStore, dimension: str, existing: npt.NDArray[Any], coordinates: npt.NDArray[Any]
+) -> npt.NDArray[Any]:
+    """Make room for the coordinates that are not there yet. Both are in order. Return the resulting coordinates."""
+    is_new = np.concatenate([[False], ~np.isin(coordinates, existing), [False]])
+    for start, stop in np.flatnonzero(np.diff(is_new)).reshape(-1, 2).tolist():
+        run = coordinates[start:stop]
+        at = int(np.searchsorted(existing, run[0]))
+        splice(store, dimension, at, at, len(run))
+        existing = np.concatenate([existing[:at], run, existing[at:]])
+    return existing
 
 
 def _covers_something(existing: xr.Dataset, region: Region) -> bool:
