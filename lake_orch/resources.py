@@ -64,7 +64,12 @@ class LakeResource(ReadableLake):
         """
         session = self.run_session(attempt.instance, attempt.run)
         if session is not None:
-            return attempt.assigned_to_session(self.root, self.open().get_session(session.id).record, session.epoch)
+            shared = self.open().get_session(session.id, epoch=session.epoch)
+            if attempt.number or session.epoch > 1:
+                from lake_orch.dagster.runs.steps import discard_earlier_tries  # here, as few steps are tried again
+
+                discard_earlier_tries(shared, attempt, attempt.rank(session.epoch))
+            return attempt.assigned_to_session(self.root, shared.record, session.epoch)
         self._check_written_beside(attempt.instance, attempt.run)
         branch = self.branch_of(attempt.run.tags, attempt.instance)
         if self.is_lake():

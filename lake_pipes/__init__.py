@@ -17,6 +17,7 @@ It needs `lake_core` and `dagster-pipes`, but not Dagster.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ExternalWriter", "NotHandedOver", "open_workspace"]
 
+_LOG = logging.getLogger(__name__)
+
 EXTRAS = "lake"
 """The name of the Pipes extra in which Dagster's side passes the assignment."""
 UI_URL = "lake_ui_url"
@@ -52,7 +55,7 @@ STORAGE_OPTIONS = "LAKE_PIPES_STORAGE_OPTIONS"
 
 
 class NotHandedOver(LakeError):
-    """This process was not started by a client of `lake_orch.pipes`."""
+    """No session was handed over to this process, or what was handed over is damaged."""
 
 
 class ExternalWriter:
@@ -163,7 +166,8 @@ def open_workspace(
         storage_options: the storage options of the lake's root; by default those in the environment.
 
     A process may open several, one after the other. Each takes effect exactly once, by its number, as do the writes in
-    it.
+    it. So what was handed over is for one program: a second one that is started with it is taken for the first,
+    started again, and writes nothing. The log warns of that.
 
     Raises NotHandedOver, and if a later attempt or run has taken over, the errors of joining and leaving a session:
     StaleEpoch, StaleAttempt, SessionClosed.
@@ -175,6 +179,12 @@ def open_workspace(
         workspace = workspace_of(
             assignment, options, lambda: Lake.open(assignment.root, storage_options=options), reads=reads
         )
+        if workspace.is_repeated:
+            _LOG.warning(
+                "all that %s was to write is there already, so nothing is written: if this is another program than "
+                "the one that wrote it, hand over to it by a task of its own",
+                assignment.task_id,
+            )
         with workspace:
             yield ExternalWriter(workspace, assignment, ui_url)
 
@@ -182,17 +192,24 @@ def open_workspace(
 def _handed_over(pipes: PipesContext | None) -> tuple[Assignment, str | None]:
     """Return the assignment, and where `lake ui` serves the lake."""
     if pipes is None and ASSIGNMENT in os.environ:
-        return Assignment.from_json(json.loads(os.environ[ASSIGNMENT])), None
+        try:
+            return Assignment.from_json(json.loads(os.environ[ASSIGNMENT])), None
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise NotHandedOver(
+                f"the variable {ASSIGNMENT} holds no session: set it to what the task that starts this process hands "
+                "over, unchanged"
+            ) from None
     if pipes is None:
         from dagster_pipes import PipesContext
 
-        pipes = PipesContext.get()
+        pipes = PipesContext.get() if PipesContext.is_initialized() else None
     # Without Dagster the context is a mock, so that scripts can be run by hand.
-    extras = pipes.extras
+    extras = None if pipes is None else pipes.extras
     values = extras.get(EXTRAS) if isinstance(extras, Mapping) else None
-    if not isinstance(values, Mapping):
+    if not isinstance(extras, Mapping) or not isinstance(values, Mapping):
         raise NotHandedOver(
-            "no session was handed over to this process: start it by LakePipesSubprocessClient or LakeSparkSubmitClient"
+            "no session was handed over to this process: start it by LakePipesSubprocessClient or "
+            f"LakeSparkSubmitClient, within open_dagster_pipes(), or set {ASSIGNMENT} as docs/airflow.md says"
         )
     ui_url = extras.get(UI_URL)
     return Assignment.from_json(values), ui_url if is_ui_url(ui_url) else None

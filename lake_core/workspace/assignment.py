@@ -54,10 +54,16 @@ class Assignment:
     """What was read for the attempt before it was assigned: keys, and prefixes ending in "*", by commit."""
 
     def numbered(self, number: int) -> Assignment:
-        """Return the assignment of the n-th task of the same step; the first is the one assigned here."""
+        """Return the assignment of the n-th task of the same step; the first is the one assigned here.
+
+        A task with a name of its own in the session stays one task there. What is assigned is another part of its
+        attempt then, such as `0.2`.
+        """
         if number == 1:
             return self
-        return replace(self, task_id=f"{self.task_id}-{number}", private_session=f"{self.private_session}-{number}")
+        task_id, private = f"{self.task_id}-{number}", f"{self.private_session}-{number}"
+        part = f"{self.part}.{number}" if self.session_task else self.part
+        return replace(self, task_id=task_id, private_session=private, part=part)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as values that JSON has."""

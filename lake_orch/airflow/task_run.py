@@ -181,7 +181,7 @@ class TaskRun:
         record = self.run.session
         batches = [] if record is None else self.lake.get_session(record.id).list_batches()
         # Parts that did not end count, too: what they hold is left out, and not replaced by that of another part.
-        used = (int(batch.part) for batch in batches if batch.task == task and batch.token == token)
+        used = (int(batch.part.split(".")[0]) for batch in batches if batch.task == task and batch.token == token)
         number = max(max(used, default=-1) + 1, _opened.get(token, 0))
         _opened[token] = number + 1
         return str(number)

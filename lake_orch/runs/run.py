@@ -343,9 +343,14 @@ def check_finished(session: str, unfinished: Iterable[str]) -> None:
         )
 
 
-def discard_gone(session: SharedSession, states: TaskStates) -> Collection[str]:
-    """Take out of a session what tries wrote that do not count any longer, and return their tasks."""
-    gone = _batches(session.list_batches(), states, TryState.GONE)
+def discard_gone(
+    session: SharedSession, states: TaskStates, batches: Collection[Batch] | None = None
+) -> Collection[str]:
+    """Take out of a session what tries wrote that do not count any longer, and return their tasks.
+
+    `batches`: those to judge; by default all.
+    """
+    gone = _batches(session.list_batches() if batches is None else batches, states, TryState.GONE)
     return session.discard_batches([batch.id for batch in gone], remember=True) if gone else ()
 
 

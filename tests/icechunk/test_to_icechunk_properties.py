@@ -281,3 +281,9 @@ def test_negative_zeros_come_back() -> None:
     stored = zarr.open_group(session.store, mode="r")
     assert stored["waves"][:].tobytes() == values.tobytes()
     assert stored["tides"][:].tobytes() == values.real.tobytes()
+
+
+def test_years_after_9999_are_stored_or_refused() -> None:
+    session = Repository.create(open_store(tempfile.mkdtemp())).writable_session("main")
+    with pytest.raises(UnstorableValues):
+        to_icechunk(xr.Dataset({"t": ("x", np.array(["12000-01-01"], "M8[s]"))}), session)

@@ -88,6 +88,20 @@ def test_what_one_side_deletes_and_the_other_moves_conflicts(
     assert _paths(lake) == (["/"] if first is _delete else ["/", "/b"])
 
 
+@pytest.mark.parametrize("squash", [True, False])
+def test_an_array_that_both_sides_deleted_does_not_come_back_though_one_had_moved_it(lake: Lake, squash: bool) -> None:
+    lake.create_branch("dev")
+    with lake.session("dev") as session:
+        _move(session, "/a", "/b")
+    for branch, path in (("dev", "/b"), ("main", "/a")):
+        with lake.session(branch) as session:
+            _delete(session, path)
+    deleted = lake.list_branches()["dev"]
+    lake.merge("dev", squash=squash)
+    with pytest.raises(Conflict):
+        lake.revert(deleted)
+
+
 def test_what_is_read_only_takes_no_merge_until_it_is_online_again(lake: Lake) -> None:
     lake.create_branch("dev")
     with lake.session("dev") as session:

@@ -246,6 +246,23 @@ def test_several_tables_of_one_step_publish_together_and_once(lake: Lake, instan
     assert bytes(lake.at().get("c")) == b"1", "the third try found its work published"
 
 
+def test_a_try_that_built_on_what_it_wrote_itself_is_replaced_as_a_whole(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(retry_policy=dg.RetryPolicy(max_retries=2))
+    def changed(context: dg.AssetExecutionContext, lake: LakeResource) -> None:
+        with lake.session(context) as session:
+            session.table("tables/a").append(pa.table({"id": [context.retry_number]}))
+        with lake.session(context) as session:
+            session.delta("tables/a").update({"id": "id + 10"})
+        if context.retry_number < 2:
+            raise RuntimeError("after both")
+
+    result = testing.materialize([changed], resources=resources(lake, scope="run"), instance=instance)
+    assert result.success
+    assert lake.delta("tables/a").to_arrow()["id"].to_pylist() == [12]
+
+
 def test_what_needs_a_lake_says_so(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     plain = LakeResource(root=str(tmp_path / "plain"), scope="run")
     with pytest.raises(NotALake, match="lake init"):

@@ -483,6 +483,11 @@ def test_a_night_in_which_clocks_are_set_back_is_a_region() -> None:
             InvalidDefinition,
             "does not go with partitions",
         ),
+        (
+            {"partition_expr": "time", "lake/mode": "ignore", "lake/coordinates": {"time": "1h"}},
+            InvalidDefinition,
+            "cannot tell which partitions are there",
+        ),
         ({"partition_expr": "time", "lake/encodings": {}}, InvalidDefinition, "use 'lake/encoding'"),
         (
             {"partition_expr": "time", "lake/encoding": {"t2m": {"chunk": [1]}}},
@@ -551,6 +556,59 @@ def test_arrays_of_another_asset_are_not_replaced(resources: dict[str, Any]) -> 
     dg.materialize([one], resources=resources)
     with pytest.raises(TableOwned, match="made by asset one"):
         dg.materialize([two], resources=resources)
+
+
+# Arrays that partitions share
+
+
+def of_regions(shares: dict[str, float], mode: str = "overwrite") -> dg.AssetsDefinition:
+    """Return an asset with a share of each region that a run writes: days of regions, with one value each."""
+
+    @dg.asset(
+        partitions_def=BOTH,
+        backfill_policy=SINGLE_RUN,
+        metadata={"partition_expr": {"day": "time", "region": "area"}, "lake/mode": mode},
+    )
+    def weather(context: dg.AssetExecutionContext) -> xr.Dataset:
+        keys = [key.keys_by_dimension for key in context.partition_keys if isinstance(key, dg.MultiPartitionKey)]
+        days, areas = (sorted({key[name] for key in keys}) for name in ("day", "region"))
+        return xr.Dataset(
+            {
+                "t2m": (("time", "area"), np.ones((len(days), len(areas)))),
+                "share": ("area", [shares[area] for area in areas]),
+            },
+            {"time": np.array(days, "M8[ns]"), "area": areas},
+        )
+
+    return weather
+
+
+def materialize_range(asset: dg.AssetsDefinition, first: str, last: str, resources: dict[str, Any]) -> None:
+    tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+    with dg.DagsterInstance.ephemeral() as instance:
+        dg.materialize([asset], tags=tags, resources=resources, instance=instance)
+
+
+def test_a_run_of_several_partitions_leaves_what_others_share(root: str, resources: dict[str, Any]) -> None:
+    dg.materialize([of_regions({"eu": 1.0})], partition_key="2024-01-01|eu", resources=resources)
+    with pytest.raises(RegionMismatch, match=r"'share'.* which other partitions share"):
+        materialize_range(
+            of_regions({"eu": 9.0, "africa": 3.0, "us": 2.0}), "2024-01-02|eu", "2024-01-02|us", resources
+        )
+    assert stored(root)["share"].values.tolist() == [1.0]
+
+
+def test_a_run_of_neighbouring_days_adds_those_that_another_region_lacks(root: str, resources: dict[str, Any]) -> None:
+    shares = {"eu": 1.0, "us": 2.0}
+    dg.materialize([of_regions(shares)], partition_key="2024-01-02|eu", resources=resources)
+    materialize_range(of_regions(shares), "2024-01-01|us", "2024-01-03|us", resources)
+    assert stored(root)["t2m"].sel(area="us").values.tolist() == [1.0, 1.0, 1.0]
+    assert stored(root)["t2m"].sel(area="eu").fillna(-1).values.tolist() == [-1.0, 1.0, -1.0]
+
+
+def test_a_mode_that_asks_what_is_there_is_refused_where_nothing_says_so(resources: dict[str, Any]) -> None:
+    with pytest.raises(InvalidDefinition, match="cannot tell which partitions are there"):
+        dg.materialize([of_regions({"eu": 1.0}, "ignore")], partition_key="2024-01-01|eu", resources=resources)
 
 
 # What the UI shows

@@ -67,6 +67,16 @@ def test_damaged_chunks_are_not_decoded(compressor: Any, damage: Any) -> None:
         codec.decode(damage(data))
 
 
+@pytest.mark.parametrize("options", [{"compressors": BloscCodec()}, {"shards": (2, 3, 4), "chunks": (1, 3, 4)}])
+def test_a_chunk_of_the_fill_value_is_encoded_like_any_other(options: dict[str, Any]) -> None:
+    values: dict[str, Any] = {}
+    chosen = {"chunks": (2, 3, 4), **options}
+    array = zarr.create_array(zarr.storage.MemoryStore(values), shape=(2, 3, 4), dtype="i4", fill_value=0, **chosen)
+    codec = chunk_codec(values["zarr.json"].to_bytes(), array.dtype, (2, 3, 4))
+    zeros = np.zeros((2, 3, 4), "i4")
+    assert codec.decode(codec.encode(zeros)).tolist() == zeros.tolist()
+
+
 def test_values_that_would_be_read_back_otherwise_are_refused() -> None:
     packed = CFEncoding("/a", np.dtype("i2"), np.dtype("f8"), (np.int16(-1),), 0.5)
     assert packed.encode(pa.array([1.5, None, float("nan")])).tolist() == [3, -1, -1]

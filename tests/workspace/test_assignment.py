@@ -49,6 +49,24 @@ def test_a_later_task_of_a_step_has_its_own_marker_and_session() -> None:
     assert second.private_session == "o-1-2"
 
 
+def test_blocks_of_a_task_that_has_a_name_of_its_own_add_to_each_other(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path)
+    shared = lake.open_session("main", id="run-1", owner="run-1")
+    assigned = Assignment(
+        lake.url, "write", "main", shared.id, shared.epoch, 1, token="try", part="0", session_task="task"
+    )
+    for number in (1, 2):
+        with open_workspace(assigned.numbered(number), None, lambda: lake) as work:
+            assert isinstance(work, StagedWrites)
+            assert not work.is_repeated
+            table = work.find("tables/t", "delta") or work.create("tables/t", "delta", ROWS.schema)
+            table.append(pa.table({"id": [number]}))
+    with open_workspace(assigned.numbered(2), None, lambda: lake) as again:
+        assert again.is_repeated
+    shared.publish()
+    assert sorted(lake.delta("tables/t").to_arrow()["id"].to_pylist()) == [1, 2]
+
+
 def test_a_call_that_failed_gives_its_number_back() -> None:
     numbers = CallNumbers()
     assert [numbers.take(), numbers.take()] == [1, 2]

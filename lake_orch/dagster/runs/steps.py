@@ -11,6 +11,7 @@ from lake_orch.dagster.runs.gate import runs_of
 from lake_orch.dagster.runs.marker import parse_app_id
 from lake_orch.dagster.runs.plan import plan_of
 from lake_orch.dagster.runs.run_session import from_tags
+from lake_orch.runs.run import discard_gone
 from lake_orch.runs.task_states import TryState
 
 if TYPE_CHECKING:
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 
     from dagster import DagsterInstance, DagsterRun
 
+    from lake_core.lake.session.shared_session import SharedSession
     from lake_core.lake.session.task_attempt import TaskAttempt
     from lake_orch._dagster import ExecutionStepOutputSnap, ExecutionStepSnap
+    from lake_orch.dagster.runs.attempt import Attempt
 
 FINE = (StepEventStatus.SUCCESS, StepEventStatus.SKIPPED)
 _MAPPED = "[?]"
@@ -175,6 +178,25 @@ class StepStates:
             return task
         step, output = parsed
         return step if output in ("", "result") else f"{step}.{output}"
+
+
+def discard_earlier_tries(session: SharedSession, attempt: Attempt, rank: int) -> None:
+    """Take out of a session what earlier tries at a step wrote, if it does not count any longer.
+
+    A try may have built on what it wrote before. So its writes go together, and not one by one as they are replaced.
+
+    Args:
+        session: The session.
+        attempt: The try that begins.
+        rank: Its rank in the session.
+    """
+    earlier = [
+        batch
+        for batch in session.list_batches()
+        if batch.attempt < rank and (parse_app_id(batch.task or "") or ("", ""))[0] == attempt.step_key
+    ]
+    if earlier:
+        discard_gone(session, StepStates(attempt.instance, session.id), earlier)
 
 
 def _until_last_begun(executions: Sequence[_Execution]) -> list[_Execution]:
