@@ -82,7 +82,9 @@ class Extent:
         if dtype.kind in "OUT":
             return np.array(self.keys, object)
         if dtype.kind in "iu" and all(key.removeprefix("-").isdecimal() and str(int(key)) == key for key in self.keys):
-            return np.array([int(key) for key in self.keys], np.int64)
+            limits = np.iinfo(dtype)
+            if all(limits.min <= int(key) <= limits.max for key in self.keys):
+                return np.array([int(key) for key in self.keys], dtype)
         if dtype.kind == "M" and self.windows is None:
             try:
                 return np.array([np.datetime64(coordinate_of(datetime.fromisoformat(key))) for key in self.keys])
