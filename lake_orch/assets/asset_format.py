@@ -88,6 +88,14 @@ class AssetOutput:
         """Return where the output is stored, relative to the lake's root. Raises InvalidDefinition."""
         return self.located(table_path(self.asset_key, self.metadata))
 
+    def check_mode(self, mode: str | None) -> None:
+        """Raise InvalidDefinition for a mode that leaves out all partitions of a run if some are there already."""
+        if mode == "ignore" and self.partitions is not None and len(self.keys) > 1:
+            raise InvalidDefinition(
+                f"{MODE} 'ignore' of {self.producer} would leave out all {len(self.keys)} partitions of the run if one "
+                "of them is there: launch a run for each, or use 'overwrite'"
+            )
+
     def located(self, path: str) -> str:
         """Return where the output is stored, from the path of its asset."""
         return "/".join([path, *self.mapping_keys])

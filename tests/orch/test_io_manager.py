@@ -16,9 +16,11 @@ from lake_core.delta.errors import RowsOutsidePredicate
 from lake_core.workspace import DirectWrites
 from lake_orch import (
     DeltaIOManager,
+    IcechunkIOManager,
     InvalidDefinition,
     LakeResource,
     PartitionSliceError,
+    PoolIOManager,
     SparkResource,
     TableNotEmpty,
     UnsupportedData,
@@ -317,6 +319,31 @@ def test_error_asks_for_the_slice_only_and_looks_at_the_marker_first(root: str, 
     writer = TableWriter(DirectWrites(root, None, "app"), "tables/direct")
     first, again = (writer.write(ArrowRows(pa.table({"n": [1]})), mode="error", txn=("app", 1)) for _ in range(2))
     assert (first.skipped, again.skipped, again.rows, again.version) == (False, True, 1, first.version)
+
+
+@pytest.mark.parametrize("manager", [DeltaIOManager, PoolIOManager, IcechunkIOManager])
+def test_ignore_is_refused_for_a_run_of_several_partitions(root: str, manager: Any) -> None:
+    """All of them would count as made, though only one of them is there."""
+
+    @dg.asset(
+        partitions_def=MONTHS,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        metadata={"partition_expr": "month", "lake/mode": "ignore"},
+    )
+    def monthly(context: dg.AssetExecutionContext) -> pa.Table:
+        return of_months(*month_numbers(context))
+
+    tags = {
+        "dagster/asset_partition_range_start": "2024-01-01",
+        "dagster/asset_partition_range_end": "2024-02-01",
+    }
+    with dg.DagsterInstance.ephemeral() as instance, pytest.raises(InvalidDefinition, match="all 2 partitions"):
+        dg.materialize(
+            [monthly],
+            tags=tags,
+            instance=instance,
+            resources={"io_manager": manager(lake=LakeResource(root=root))},
+        )
 
 
 def test_an_unknown_mode_is_refused(resources: dict[str, Any]) -> None:

@@ -70,6 +70,7 @@ class ArrayFormat(AssetFormat):
     def write(self, value: Any, output: AssetOutput) -> ArrayWrite:
         """Prepare the write of arrays. A whole group of Zarr is copied as it is."""
         settings = ArraySettings.parse(output.asset_key, output.metadata, output.producer, mode=self.mode)
+        output.check_mode(settings.mode)
         settings = with_partitions(settings, output.partitions, output.producer)
         settings = replace(settings, path=output.located(settings.path))
         region = None

@@ -73,6 +73,7 @@ class PoolFormat(AssetFormat):
         """Prepare the write of records."""
         settings = PoolSettings.parse(output.asset_key, output.metadata, output.producer, mode=self.mode)
         settings = replace(settings, path=output.located(settings.path))
+        output.check_mode(settings.mode)
         ranges = None
         if output.partitions is not None:
             if settings.partition_expr is None:

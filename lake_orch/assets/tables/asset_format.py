@@ -106,6 +106,7 @@ class TableFormat(AssetFormat):
     def write(self, value: Any, output: AssetOutput) -> TableWrite:
         """Prepare the write of rows, whose column lineage is read now."""
         settings = self.settings(output)
+        output.check_mode(settings.mode)
         columns = _partition_columns(output, settings)
         rows = _RowSource(value, output.subject, self.handlers)
         lineage = self._lineage(output, settings, rows.first)
