@@ -150,6 +150,11 @@ class StepStates:
             return execution.state if number == execution.number or name in self._used else TryState.GONE
         return TryState.GONE
 
+    def is_output(self, task: str) -> bool:
+        """Return whether a task of a session is an output of a step, and not what its own code writes."""
+        step_key, output = parse_app_id(task) or ("", "")
+        return (pattern_of(step_key), output) in self._outputs
+
     def _makes(self, execution: _Execution, name: tuple[str, str]) -> bool:
         """Return whether an execution was to make an output. What a step's own code writes, the whole step makes."""
         return name[1] not in execution.left_out if name in self._outputs else not execution.left_out
@@ -181,9 +186,10 @@ class StepStates:
 
 
 def discard_earlier_tries(session: SharedSession, attempt: Attempt, rank: int) -> None:
-    """Take out of a session what earlier tries at a step wrote, if it does not count any longer.
+    """Take out of a session what the code of a step wrote in earlier tries, if it does not count any longer.
 
     A try may have built on what it wrote before. So its writes go together, and not one by one as they are replaced.
+    Outputs stay: a step that has yet to begin may use those that this try does not yield again.
 
     Args:
         session: The session.
@@ -196,7 +202,8 @@ def discard_earlier_tries(session: SharedSession, attempt: Attempt, rank: int) -
         if batch.attempt < rank and (parse_app_id(batch.task or "") or ("", ""))[0] == attempt.step_key
     ]
     if earlier:
-        discard_gone(session, StepStates(attempt.instance, session.id), earlier)
+        states = StepStates(attempt.instance, session.id)
+        discard_gone(session, states, [batch for batch in earlier if not states.is_output(batch.task or "")])
 
 
 def _until_last_begun(executions: Sequence[_Execution]) -> list[_Execution]:
