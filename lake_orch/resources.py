@@ -68,7 +68,7 @@ class LakeResource(ReadableLake):
             if attempt.number or session.epoch > 1:
                 from lake_orch.dagster.runs.steps import discard_earlier_tries  # here, as few steps are tried again
 
-                discard_earlier_tries(shared, attempt, attempt.rank(session.epoch))
+                discard_earlier_tries(shared, attempt)
             return attempt.assigned_to_session(self.root, shared.record, session.epoch)
         self._check_written_beside(attempt.instance, attempt.run)
         branch = self.branch_of(attempt.run.tags, attempt.instance)

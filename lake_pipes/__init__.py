@@ -204,9 +204,9 @@ def _handed_over(pipes: PipesContext | None) -> tuple[Assignment, str | None]:
 
         pipes = PipesContext.get() if PipesContext.is_initialized() else None
     # Without Dagster the context is a mock, so that scripts can be run by hand.
-    extras = None if pipes is None else pipes.extras
-    values = extras.get(EXTRAS) if isinstance(extras, Mapping) else None
-    if not isinstance(extras, Mapping) or not isinstance(values, Mapping):
+    extras = {} if pipes is None or not isinstance(pipes.extras, Mapping) else pipes.extras
+    values = extras.get(EXTRAS)
+    if not isinstance(values, Mapping):
         raise NotHandedOver(
             "no session was handed over to this process: start it by LakePipesSubprocessClient or "
             f"LakeSparkSubmitClient, within open_dagster_pipes(), or set {ASSIGNMENT} as docs/airflow.md says"

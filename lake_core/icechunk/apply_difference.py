@@ -303,13 +303,14 @@ def _cut_off(ours: Difference, theirs: Difference, changes: ChangeSet) -> Iterat
 
     Icechunk's rules let them go. A lake does not: a write that comes leaves no other one out.
     """
-    for node_id, bounds in changes.bounds.items():
-        if node_id in theirs.chunks:
-            written = theirs.chunks[node_id].written.index
-            is_outside = (written >= np.array(bounds, np.int64)[:, None]).any(axis=0)
-            if is_outside.any():
-                path = next(path for path, node in ours.updated.items() if node.node_id == node_id)
-                yield Conflict(ConflictType.ChunkDoubleUpdate, path, written[:, is_outside].T)
+    for path, node in ours.updated.items():
+        bounds, chunks = changes.bounds.get(node.node_id), theirs.chunks.get(node.node_id)
+        if bounds is None or chunks is None:
+            continue
+        written = chunks.written.index
+        is_outside = (written >= np.array(bounds, np.int64)[:, None]).any(axis=0)
+        if is_outside.any():
+            yield Conflict(ConflictType.ChunkDoubleUpdate, path, written[:, is_outside].T)
 
 
 def _merged_nodes(ours: Difference, theirs: Difference, changes: ChangeSet) -> tuple[dict[str, Node], ChangeSet]:

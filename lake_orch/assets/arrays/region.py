@@ -46,9 +46,7 @@ class Extent:
                 "but time partitions need datetime64: give it such coordinates (other calendars by "
                 "convert_calendar('standard')), or partition by static keys"
             )
-        return [
-            (values >= coordinate_of(window.start)) & (values < coordinate_of(window.end)) for window in self.windows
-        ]
+        return [within(values, window) for window in self.windows]
 
     def select(self, values: npt.NDArray[Any]) -> Mask:
         """Return a mask of the coordinates in the extent. Raises PartitionSliceError as `parts` does."""
@@ -163,6 +161,12 @@ def _extent(name: str, dimension: Dimension, keys: Sequence[str]) -> Extent:
         for boundary in (window.start, window.end):
             clock_time(boundary, name)
     return Extent(name, unique, tuple(windows), tuple(dimension.single_windows(unique)))
+
+
+def within(values: npt.NDArray[Any], window: TimeWindow) -> Mask:
+    """Return a mask of the coordinates, which are datetime64, in a time window."""
+    mask: Mask = (values >= coordinate_of(window.start)) & (values < coordinate_of(window.end))
+    return mask
 
 
 def coordinate_of(moment: datetime) -> np.datetime64:

@@ -20,7 +20,7 @@ from lake_core.icechunk.zarr_copy import copy_group
 from lake_core.readable import count_of
 from lake_orch.assets.arrays.data import BY_TYPE, open_dataset
 from lake_orch.assets.arrays.layout import check_encoding, create_empty, rounded_variables
-from lake_orch.assets.arrays.region import Extent, Region
+from lake_orch.assets.arrays.region import Extent, Region, within
 from lake_orch.assets.arrays.settings import ArraySettings
 from lake_orch.assets.arrays.splice import splice
 from lake_orch.assets.partitions import TimeWindow
@@ -264,12 +264,10 @@ class ArrayWriter:
         """Check that each partition in a window has the stored coordinates, where there are any, and so do others."""
         extent.position(existing, window)  # they are in order
         for part in extent.partitions_in(window):
-            stored, given = (
-                values[Extent(extent.dimension, (), (part,)).select(values)] for values in (existing, coordinates)
-            )
-            if len(stored) and not _equal(stored, given):
+            stored, returned = existing[within(existing, part)], coordinates[within(coordinates, part)]
+            if len(stored) and not _equal(stored, returned):
                 raise RegionMismatch(
-                    f"{self.subject} has {count_of(len(given), 'coordinate')} along {extent.dimension!r} instead of "
+                    f"{self.subject} has {count_of(len(returned), 'coordinate')} along {extent.dimension!r} instead of "
                     f"the stored {len(stored)}, which other partitions share: return the same coordinates, with "
                     "missing values where there is no data. Nothing was written"
                 )

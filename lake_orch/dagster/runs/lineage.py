@@ -16,6 +16,8 @@ from lake_orch._dagster import ResolvedFromDynamicStepHandle
 from lake_orch.dagster.runs.plan import plan_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dagster import DagsterInstance, DagsterRun
 
 MAX_ANCESTORS = 64
@@ -68,18 +70,24 @@ def mapped_steps_left_out(instance: DagsterInstance, run: DagsterRun) -> list[st
     Dagster leaves them out when it re-executes a run whose worker died before it began them.
     """
     plan = plan_of(instance, run)
-    mapped = (
-        [step.key for step in plan.steps if isinstance(step.step_handle, ResolvedFromDynamicStepHandle)] if plan else []
-    )
-    left_out = set(mapped).difference(plan.step_keys_to_execute if plan else ())
+    if plan is None:
+        return []
+    mapped = {step.key for step in plan.steps if isinstance(step.step_handle, ResolvedFromDynamicStepHandle)}
+    left_out = mapped.difference(plan.step_keys_to_execute)
+    for parent in ancestors(instance, run) if left_out else ():
+        left_out -= {each.step_key for each in instance.get_run_step_stats(parent.run_id) if each.status is not None}
+    return sorted(left_out)
+
+
+def ancestors(instance: DagsterInstance, run: DagsterRun) -> Iterator[DagsterRun]:
+    """Yield the run that a run re-executes, the one that this re-executes, and so on, as far as they are known."""
     current = run
     for _ in range(MAX_ANCESTORS):
-        parent = instance.get_run_by_id(current.parent_run_id) if left_out and current.parent_run_id else None
+        parent = instance.get_run_by_id(current.parent_run_id) if current.parent_run_id else None
         if parent is None:
-            break
-        left_out -= {each.step_key for each in instance.get_run_step_stats(parent.run_id) if each.status is not None}
+            return
+        yield parent
         current = parent
-    return sorted(left_out)
 
 
 def will_retry(run: DagsterRun) -> bool:

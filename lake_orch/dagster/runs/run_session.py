@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from lake_core.lake.errors import SessionClosed, SessionNotFound
 from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, OPEN
 from lake_orch._dagster import StepEventStatus
-from lake_orch.dagster.runs.lineage import MAX_ANCESTORS, continues
+from lake_orch.dagster.runs.lineage import ancestors, continues
 from lake_orch.dagster.runs.plan import plan_of
 from lake_orch.dagster.runs.title import title_of
 from lake_orch.errors import InvalidDefinition, SessionLost
@@ -199,12 +199,10 @@ def check_not_published(instance: DagsterInstance, run: DagsterRun, lake: Lake, 
     Raises SessionClosed. Whoever asks for steps of a failed run, be it a person or a retry strategy, takes it for one
     that has published nothing.
     """
-    current = run
-    for _ in range(MAX_ANCESTORS):
-        parent = instance.get_run_by_id(current.parent_run_id) if current.parent_run_id else None
-        if parent is None or parent.is_success:
+    for number, parent in enumerate(ancestors(instance, run)):
+        if parent.is_success:
             return
-        if current is run and continues(instance, run, parent) and not _repeats(instance, run, parent):
+        if number == 0 and continues(instance, run, parent) and not _repeats(instance, run, parent):
             return
         session = from_tags(parent)
         if session is not None and is_in_lake(parent, session, lake, root):
@@ -216,7 +214,6 @@ def check_not_published(instance: DagsterInstance, run: DagsterRun, lake: Lake, 
                     "which skips what was published. To repeat it nevertheless, launch a new run",
                     state=record.state,
                 )
-        current = parent
 
 
 def _repeats(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
@@ -236,9 +233,8 @@ def publisher_of_parent(instance: DagsterInstance, run: DagsterRun) -> Publisher
 def _carried_on(instance: DagsterInstance, run: DagsterRun) -> DagsterRun | None:
     """Return the nearest ancestor with a session, whose session this run continues, or None."""
     current = run
-    for _ in range(MAX_ANCESTORS):
-        parent = instance.get_run_by_id(current.parent_run_id) if current.parent_run_id else None
-        if parent is None or not continues(instance, current, parent):
+    for parent in ancestors(instance, run):
+        if not continues(instance, current, parent):
             return None
         if from_tags(parent) is not None:
             return parent

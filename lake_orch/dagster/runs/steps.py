@@ -185,17 +185,17 @@ class StepStates:
         return step if output in ("", "result") else f"{step}.{output}"
 
 
-def discard_earlier_tries(session: SharedSession, attempt: Attempt, rank: int) -> None:
+def discard_earlier_tries(session: SharedSession, attempt: Attempt) -> None:
     """Take out of a session what the code of a step wrote in earlier tries, if it does not count any longer.
 
     A try may have built on what it wrote before. So its writes go together, and not one by one as they are replaced.
     Outputs stay: a step that has yet to begin may use those that this try does not yield again.
 
     Args:
-        session: The session.
+        session: The session, at the epoch of the run.
         attempt: The try that begins.
-        rank: Its rank in the session.
     """
+    rank = attempt.rank(session.epoch)
     earlier = [
         batch
         for batch in session.list_batches()
