@@ -17,6 +17,8 @@ _VERSION_AT = 36
 SPEC_VERSIONS = (1, 2)
 """The versions of the specification that are read and written. Each file names its own."""
 DEFAULT_COMPRESSION_LEVEL = 3
+_LEAST_BODY_IN_THREADS = 2**22
+"""Bytes from which on all cores compress a body. Smaller ones would become larger files, and take no less time."""
 
 _WRITER = b"lake_core".ljust(24)
 _NO_COMPRESSION, _ZSTD = 0, 1
@@ -48,8 +50,9 @@ def encode_file(
 ) -> bytes:
     """Return a file of this type that holds the flatbuffer `body`. `level` is that of zstd."""
     header = MAGIC + _WRITER + bytes((spec_version, file_type, _ZSTD))
+    threads = -1 if len(body) >= _LEAST_BODY_IN_THREADS else 0
     # Any reader of zstd compares the checksum.
-    return header + zstandard.ZstdCompressor(level, write_checksum=True).compress(body)
+    return header + zstandard.ZstdCompressor(level, write_checksum=True, threads=threads).compress(body)
 
 
 def spec_version_of(data: bytes) -> int:

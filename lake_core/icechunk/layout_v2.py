@@ -6,7 +6,7 @@ Specification section: Repo Info File.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lake_core import runtime
 from lake_core.clock import AwareClock, system_clock
@@ -64,10 +64,17 @@ class LayoutV2(RepositoryLayout):
         super().__init__(store)
         self._compression_level = compression_level
         self._clock = clock
+        self._decoded: tuple[bytes, RepoInfo] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_decoded": None}
 
     def info(self) -> RepoInfo:
-        """Return the current state."""
-        return decode_repo_info(self._read())
+        """Return the current state. Bytes that are those of the last look are not decoded again."""
+        data = self._read()
+        if self._decoded is None or self._decoded[0] != data:
+            self._decoded = data, decode_repo_info(data)
+        return self._decoded[1]
 
     def _read(self) -> ObjectBytes:
         try:

@@ -44,19 +44,18 @@ def checked_config(store: ObjectStore) -> tuple[RepositoryConfig | None, str | N
     Raises RepositoryNotFound, or DamagedObject if the branch or the configuration cannot be read.
     """
     layout = layout_of(store)
-    try:
-        _check(layout)
-        return layout.read_config()
-    except UnsupportedSpecVersion:
-        if layout.spec_version > 1:
-            raise
-    layout = layout_of(store)  # it was upgraded in the meantime
-    _check(layout)
+    if layout.spec_version == 1:
+        try:
+            _check(layout)
+            return layout.read_config()
+        except UnsupportedSpecVersion:
+            layout = layout_of(store)  # it was upgraded in the meantime
+    # One object has both in version 2, and is not read without the branch.
     return layout.read_config()
 
 
 def _check(layout: RepositoryLayout) -> None:
-    """Check that a repository has its branch main.
+    """Check that a repository of version 1 has its branch main.
 
     Raises RepositoryNotFound, or MissingObject if only the branch is missing.
     """

@@ -146,8 +146,11 @@ class _Snapshots(Mapping[bytes, ListedSnapshot]):
         entry = self._decoded.get(snapshot_id)
         if entry is None:
             number = self._numbers[snapshot_id]
-            with damage_of(self._path):
+            try:
                 entry = self._decoded[snapshot_id] = self._entry(number)
+            except (FlatbufferError, UnicodeDecodeError):
+                with damage_of(self._path):  # not around each entry of a long list
+                    raise
         return entry
 
     def _entry(self, number: int) -> ListedSnapshot:
