@@ -255,6 +255,16 @@ def test_a_coordinate_that_was_rounded_is_equal_to_itself_in_another_partition(r
     assert xr.open_zarr(store, consolidated=False)["time"].size == len(days)
 
 
+def test_a_dimension_that_an_array_has_twice_is_refused_where_arrays_are_written_in_part(
+    whole: Callable[..., Weather],
+) -> None:
+    twice = xr.Dataset({"v": (("x", "y"), np.eye(2))})
+    twice["v"] = xr.Variable(("x", "x"), np.eye(2))
+    weather = whole(**{"lake/mode": "append", "lake/append_dim": "x"})
+    with pytest.raises(UnsupportedData, match=r"'v' has the dimensions x, x.*rename one"):
+        weather.put(twice)
+
+
 @pytest.mark.parametrize(("chunk", "unit"), [(1, 7), (3, 10), (10, 4), (25, 20)])
 def test_no_task_of_dask_loses_the_cells_of_another(whole: Callable[..., Weather], chunk: int, unit: int) -> None:
     values = np.arange(10_000.0).reshape(100, 100)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 import xarray as xr
 import zarr
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from lake_core import Lake
@@ -246,6 +247,15 @@ def test_arrays_that_have_no_rows_are_refused(spark: SparkSession, tmp_path: Pat
 
 
 # Creating
+
+
+def test_whole_numbers_that_spark_cannot_hold_are_refused_by_the_name_of_their_array(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    counts = xr.Dataset({"n": ("time", np.array([1, 2**64 - 1], "u8"))}, {"time": TIMES[:2]})
+    df = read_array(spark, created(tmp_path / "counts", counts), variables=["n"])
+    with pytest.raises(PythonException, match="UnsupportedArray: Spark cannot use the array /n: a value has no exact"):
+        df.collect()
 
 
 def test_an_array_is_created_with_the_coordinates_of_the_rows(spark: SparkSession, tmp_path: Path) -> None:

@@ -186,6 +186,9 @@ class ArrayScan:
             columns = []
             for axis, at in enumerate(np.unravel_index(numbers, counts)):
                 columns.append(self.coordinates[axis].take(pa.array(positions[axis][at] + box[axis][0])))
-            for values, encoding in zip(cells, self.encodings, strict=True):
-                columns.append(to_arrow(encoding.decode(values[numbers[0] : numbers[-1] + 1])))
+            for array, values, encoding in zip(self.arrays, cells, self.encodings, strict=True):
+                try:
+                    columns.append(to_arrow(encoding.decode(values[numbers[0] : numbers[-1] + 1])))
+                except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                    raise unsupported(array.path, f"a value has no exact form in Spark ({error})") from None
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema)

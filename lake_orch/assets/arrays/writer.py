@@ -45,8 +45,16 @@ class ArrayWriter:
             RegionMismatch: The data repeats a coordinate, or lacks one that a partition stands for.
             InvalidDefinition: The settings do not fit the data.
             PartitionSliceError: The partitions do not fit the coordinates.
+            UnsupportedData: Arrays that are written in part have the same dimension twice.
         """
         check_encoding(self.settings.encoding, dataset, self.subject)
+        if self.region is not None or self.settings.append_dim is not None:
+            for name, variable in dataset.variables.items():
+                if len(set(variable.dims)) < len(variable.dims):
+                    raise UnsupportedData(
+                        f"{self.subject}: {name!r} has the dimensions {_listed(variable.dims)}. Arrays that are "
+                        "written in part must not have a dimension twice: rename one"
+                    )
         preview_variable = self.settings.preview_image
         if isinstance(preview_variable, str) and preview_variable not in dataset.data_vars:
             raise InvalidDefinition(
