@@ -183,7 +183,7 @@ class DataFiles:
             names = [*names, self.position]
         keep = self._kept(index, first, count)
         if keep is not None:
-            table = table.filter(mask(keep))
+            table = _chosen_rows(table, keep)
         return (table if self.predicate is None else matching(table, self.predicate)).select(names)
 
     def _default_ids(self, name: str, index: int, first: int, count: int) -> pa.Array:
@@ -391,6 +391,15 @@ def _in_gregorian(rows: pa.Table, file: pq.ParquetFile) -> pa.Table:
     """Return rows of a file with dates and times as Spark reads them. Old writers stored others than they meant."""
     calendar = HybridCalendar.of(file.metadata.metadata)
     return rows if calendar is None else calendar.in_gregorian(rows, file.schema)
+
+
+def _chosen_rows(table: pa.Table, keep: npt.NDArray[np.bool_]) -> pa.Table:
+    """Return the rows of a table where `keep` is true."""
+    chosen = mask(keep)
+    if 2 * np.count_nonzero(keep) < len(keep):
+        return table.filter(chosen)
+    # Arrow filters a table by the numbers of its rows, which takes longer than a mask if most of them stay.
+    return pa.Table.from_arrays([column.filter(chosen) for column in table.columns], schema=table.schema)
 
 
 def _within(rows: npt.NDArray[np.int64], first: int, count: int) -> npt.NDArray[np.int64]:
