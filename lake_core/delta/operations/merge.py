@@ -44,7 +44,7 @@ from lake_core.delta.row_writer import RowWriter, row_writer
 from lake_core.delta.scan import Scan, open_data_files, with_tracked_rows
 from lake_core.delta.schema_evolution import evolved
 from lake_core.delta.skipping import partition_filter, skip
-from lake_core.expression import And, Predicate, columns, parse_predicate
+from lake_core.expression import And, Expression, Predicate, columns, parse_predicate
 from lake_core.readable import count_of
 from lake_core.runner import run_here
 
@@ -262,21 +262,39 @@ def candidates(plan: MergePlan, ranges: Sequence[Predicate]) -> tuple[Scan, Read
 
 def columns_of(scan: Scan, names: set[str]) -> DataFiles:
     """Return the scan's files with only these columns."""
+    return open_data_files(_with_columns(scan, names))
+
+
+def _with_columns(scan: Scan, names: set[str]) -> Scan:
     # Without any column there would be no rows to count.
     schema = pa.schema([child for child in scan.schema if child.name in names] or [scan.schema.field(0)])
-    return open_data_files(replace(scan, schema=schema, read_schema=schema))
+    return replace(scan, schema=schema, read_schema=schema)
 
 
-def asked_columns(plan: MergePlan, conditions: Sequence[Predicate | None]) -> set[str]:
-    """Return the table's columns that predicates over the relations name."""
+def asked_columns(plan: MergePlan, expressions: Sequence[Expression | None]) -> set[str]:
+    """Return the table's columns that expressions over the relations name."""
     target = plan.aliases[0]
     return {
         column.path[1]
-        for condition in conditions
-        if condition is not None
-        for column in columns(condition)
+        for expression in expressions
+        if expression is not None
+        for column in columns(expression)
         if column.path[0] == target
     }
+
+
+def _columns_of_updates(plan: MergePlan, scan: Scan) -> Scan:
+    """Return the scan with the columns whose old values a merge needs: those that it writes or computes with."""
+    if plan.log_changes or not plan.by_vectors:
+        return scan
+    clauses = (*plan.clauses.matched, *plan.clauses.not_matched_by_source)
+    updates = [clause.assignments for clause in clauses if clause.kind == "update"]
+    asked = asked_columns(plan, [assignment.expression for update in updates for assignment in update])
+    names = set(scan.schema.names)
+    for update in updates:
+        replaced = {assignment.target[0] for assignment in update if len(assignment.target) == 1}
+        asked |= names - replaced
+    return _with_columns(scan, asked)
 
 
 def match_probe(plan: MergePlan, scan: Scan) -> DataFiles:
@@ -290,7 +308,7 @@ def file_merge(plan: MergePlan, scan: Scan) -> FileMerge:
     """Return the FileMerge that merges the scan's files with the source rows that match them."""
     by_source = plan.clauses.not_matched_by_source
     probe = columns_of(scan, asked_columns(plan, [clause.condition for clause in by_source]))
-    files = open_data_files(with_tracked_rows(scan))
+    files = open_data_files(with_tracked_rows(_columns_of_updates(plan, scan)))
     return FileMerge(files, probe, plan.clauses, *plan.aliases, plan.writer, plan.log_changes, plan.by_vectors)
 
 

@@ -76,7 +76,7 @@ class FileMerge:
     """Merges data files with the source rows that match them. Picklable."""
 
     files: DataFiles
-    """With all columns of the table, as they were before the merge."""
+    """With the columns whose old values count, as they were before the merge."""
     probe: DataFiles
     """The same files with the columns that the clauses for rows without a match ask for."""
     clauses: Clauses
