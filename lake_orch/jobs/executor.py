@@ -12,6 +12,7 @@ from typing import Any
 from dagster import (
     AssetKey,
     DagsterEvent,
+    DagsterExecutionInterruptedError,
     DagsterRunStatus,
     Executor,
     ExecutorDefinition,
@@ -114,6 +115,9 @@ class SessionExecutor(Executor):
                 reason = f"steps failed: {', '.join(steps[:10])}"
             elif (now := _status(plan_context)) is None or now in _ENDED:
                 reason = f"its run is {now.value.lower() if now else 'gone'}"
+                # Otherwise Dagster would mark the run as successful.
+                error = DagsterExecutionInterruptedError(f"session {session.id} is not published: {reason}")
+                raise error
             else:
                 try:
                     published = publish_session(instance, lake, session, gate=gate, keep_failed_for=keep)

@@ -9,7 +9,7 @@ import dagster as dg
 from lake_core.lake.errors import SessionNotFound
 from lake_orch.dagster.runs.publishing import publish_session
 from lake_orch.dagster.runs.recovery import SessionOutcome, settle, settle_session
-from lake_orch.dagster.runs.run_session import from_tags
+from lake_orch.dagster.runs.run_session import from_tags, is_resumed
 from lake_orch.resources import LakeResource
 from lake_orch.tags import ROOT_TAG
 
@@ -66,7 +66,7 @@ def _sensor(
             record = opened.get_session(run_session.id).record
         except SessionNotFound:
             return dg.SkipReason(f"session {run_session.id} no longer exists")
-        if record.epoch > run_session.epoch:
+        if is_resumed(record, context.dagster_run):
             return dg.SkipReason(f"session {run_session.id} was resumed by a later run")
         keep = lake.keep_failed
         if record.is_published:

@@ -265,6 +265,34 @@ def test_resuming_fences_what_came_before(lake: Lake) -> None:
     assert not lake.at().exists("stale")
 
 
+@pytest.mark.parametrize("state", ["open", "failed"])
+def test_who_takes_a_session_over_alone_can_publish_it(lake: Lake, state: str) -> None:
+    opened = lake.open_session(id="run-1")
+    with opened.join() as part:
+        part.put("rows", b"1")
+    if state == "failed":
+        opened.fail("its worker does not answer")
+    settled = lake.get_session("run-1")
+    settled.fence()
+    with pytest.raises(StaleEpoch):
+        lake.get_session("run-1", epoch=opened.epoch).publish()
+    assert not lake.at().exists("rows")
+    assert settled.record.state == state
+    settled.publish()
+    assert lake.at().exists("rows")
+
+
+def test_a_session_that_another_process_has_resumed_is_not_taken_over(lake: Lake) -> None:
+    opened = lake.open_session(id="run-1")
+    resumed = lake.open_session(id="run-1")
+    opened.fence()
+    with resumed.join() as part:
+        part.put("rows", b"1")
+    resumed.publish()
+    opened.fence()
+    assert lake.get_session("run-1").record.is_published
+
+
 def test_a_later_attempt_replaces_an_earlier_one(lake: Lake) -> None:
     opened = lake.open_session()
 

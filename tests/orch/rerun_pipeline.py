@@ -86,6 +86,16 @@ def after_early(early: pa.Table) -> pa.Table:
     return early
 
 
+@dg.asset
+def marked(context: dg.AssetExecutionContext) -> pa.Table:
+    """Its run is marked as ended while it works, as run monitoring or a person does."""
+    if is_to_fail("canceled"):
+        context.instance.report_run_canceled(context.run)
+    if is_to_fail("failed"):
+        context.instance.report_run_failed(context.run, "the worker does not answer")
+    return pa.table({"n": [1]})
+
+
 @dg.op(out=dg.DynamicOut(pa.Table, metadata={"lake/path": "work/parts"}))  # type: ignore[arg-type]
 def spread() -> Iterator[dg.DynamicOutput[pa.Table]]:
     told = is_to_fail("spread")
@@ -118,7 +128,7 @@ def gathered() -> None:
 
 
 defs = dg.Definitions(
-    assets=[orders, totals, later, by_hand, written_by_hand, retried, after_early],
+    assets=[orders, totals, later, by_hand, written_by_hand, retried, after_early, marked],
     jobs=[mapped, gathered],
     resources={"io_manager": DeltaIOManager(lake=lake), "lake": lake},
     executor=lake_executor.configured({"in_process": {}}, name="one_process"),

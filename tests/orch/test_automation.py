@@ -190,17 +190,11 @@ def test_without_a_lake_to_ask_what_is_on_another_branch_waits(
     assert "counts as unpublished" in caplog.text
 
 
-def test_the_lake_is_opened_once_an_evaluation_and_only_for_other_branches(
-    branched: Automation, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("branch", ["main", "pr"])
+def test_the_lake_is_opened_once_an_evaluation(
+    branched: Automation, monkeypatch: pytest.MonkeyPatch, branch: str
 ) -> None:
-    opened: list[str] = []
-    original = LakeResource.open
-    branched.materialize(selection=["upstream"])
-    monkeypatch.setattr(LakeResource, "open", lambda self: (opened.append(self.root), original(self))[1])
-    branched.tick()
-    assert opened == []
-    monkeypatch.undo()
-    branched.materialize(tags={"lake/branch": "pr"}, selection=["upstream"])
+    branched.materialize(tags={"lake/branch": branch}, selection=["upstream"])
     reads: list[object] = []
     read = Lake._open.__func__  # type: ignore[attr-defined]
     monkeypatch.setattr(Lake, "_open", classmethod(lambda cls, *a: (reads.append(a), read(cls, *a))[1]))

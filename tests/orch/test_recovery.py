@@ -163,6 +163,17 @@ def test_sensors_tell_of_failed_publishes_once_a_run_has_ended(bench: Bench) -> 
     assert "no session of this lake" in str(evaluate(bench, sensors, "failure", run, elsewhere))
 
 
+@pytest.mark.parametrize(("strategy", "kinds"), [("FROM_FAILURE", ["publish_failed"]), ("ALL_STEPS", [])])
+def test_a_retry_that_dagster_cannot_make_is_not_waited_for(bench: Bench, strategy: str, kinds: list[str]) -> None:
+    """From failure, a run whose publish alone failed has no step to do again."""
+    alerts: list[SessionAlert] = []
+    run = failed_publish(bench)
+    bench.instance.add_run_tags(run.run_id, {"dagster/will_retry": "true", "dagster/retry_strategy": strategy})
+    sensors = lake_session_sensors(alert=alerts.append)
+    evaluate(bench, sensors, "failure", run, LakeResource(root=f"{bench.folder}/lake"))
+    assert [alert.kind for alert in alerts] == kinds
+
+
 def test_a_conflict_says_what_to_do(bench: Bench) -> None:
     """Somebody drops a table that the run appends to: publishing can never succeed, and all steps have to run again."""
     assert bench.run().is_success

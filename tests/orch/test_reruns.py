@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,10 @@ import pytest
 
 from lake_core import Lake
 from lake_core.journal import Delete
+from lake_core.lake.errors import StaleEpoch
+from lake_orch.dagster.runs.recovery import recover, settle
 from lake_orch.errors import StepsLeftOut, UpstreamUnpublished
+from lake_orch.jobs import executor
 from lake_orch.jobs.backfill import merge_backfills
 from tests.orch.user_interface import UserInterface, user_interface
 
@@ -261,6 +266,93 @@ def test_a_failed_session_of_another_branch_is_in_nobodys_way(start: Start) -> N
     reruns.mend()
     assert reruns.ui.launch(["totals"], "b").is_success
     assert reruns.rows("tables/totals") == [{"day": "b", "total": 30}]
+
+
+def test_a_branch_that_was_made_anew_lacks_what_the_earlier_one_had(start: Start) -> None:
+    reruns = start()
+    assert reruns.ui.launch(["orders"], "b").is_success
+    reruns.lake.create_branch("pr")
+    assert reruns.ui.launch(["orders"], "b", lake__branch="pr").is_success
+    reruns.lake.delete_branch("pr")
+    reruns.lake.create_branch("pr")
+    run = reruns.ui.launch(["totals"], "b", lake__branch="pr")
+    assert run.is_success
+    assert "were on an earlier branch pr, which was deleted: older rows are read" in reruns.log(run)
+
+
+def test_rows_of_a_deleted_branch_are_not_read_as_none_on_a_new_one(start: Start) -> None:
+    reruns = start()
+    reruns.lake.create_branch("pr")
+    assert reruns.ui.launch(["orders"], "b", lake__branch="pr").is_success
+    reruns.lake.delete_branch("pr")
+    reruns.lake.create_branch("pr")
+    run = reruns.ui.launch(["totals"], "b", lake__branch="pr")
+    assert run.status is dg.DagsterRunStatus.FAILURE
+    assert UpstreamUnpublished.__name__ in reruns.ui.errors(run)
+
+
+# Workers that are taken for dead, and go on
+
+
+def stall(reruns: Reruns, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[dg.DagsterRun], object]) -> None:
+    """Let the next publish wait, while its run is marked failed, and something else is done."""
+    publish = executor.publish_session
+
+    def wait(instance: dg.DagsterInstance, *args: Any, **options: Any) -> Any:
+        monkeypatch.setattr(executor, "publish_session", publish)
+        (run,) = instance.get_runs(limit=1)
+        instance.report_run_failed(run, "the worker does not answer")
+        with ThreadPoolExecutor() as pool:  # a thread has an event loop of its own
+            pool.submit(meanwhile, run).result()
+        return publish(instance, *args, **options)
+
+    monkeypatch.setattr(executor, "publish_session", wait)
+
+
+@pytest.mark.parametrize("by", ["all steps", "a new run"])
+def test_a_worker_that_goes_on_does_not_publish_what_was_done_again(
+    start: Start, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    reruns = start()
+    done: list[dg.DagsterRun] = []
+
+    def do_again(run: dg.DagsterRun) -> None:
+        done.append(reruns.ui.again(run, "ALL_STEPS") if by == "all steps" else reruns.ui.launch(["left"]))
+
+    stall(reruns, monkeypatch, do_again)
+    stalled = reruns.ui.launch(["left"])
+    assert done[0].is_success
+    assert stalled.status is dg.DagsterRunStatus.FAILURE
+    assert StaleEpoch.__name__ in reruns.ui.errors(stalled)
+    assert reruns.rows("tables/left") == [{"n": 1}]
+
+
+def test_a_worker_that_goes_on_does_not_publish_what_its_page_calls_unpublished(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reruns = start()
+    keep = timedelta(hours=1)
+    stall(reruns, monkeypatch, lambda run: settle(reruns.ui.instance, reruns.lake, keep_failed_for=keep))
+    stalled = reruns.ui.launch(["left"])
+    assert "Nothing of this run is published" in reruns.log(stalled)
+    assert reruns.rows("tables/left") == []
+    (session,) = reruns.kept()
+    recover(reruns.ui.instance, reruns.lake, session, gate="none", keep_failed_for=keep)
+    assert reruns.rows("tables/left") == [{"n": 1}]
+
+
+@pytest.mark.parametrize("status", [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED])
+def test_a_run_that_was_marked_while_its_worker_went_on_is_no_success(
+    start: Start, status: dg.DagsterRunStatus
+) -> None:
+    reruns = start()
+    reruns.fail("failed" if status is dg.DagsterRunStatus.FAILURE else "canceled")
+    run = reruns.ui.launch(["marked"])
+    assert run.status is status
+    assert reruns.rows("tables/marked") == []
+    assert "publish the session with `lake publish`" in reruns.log(run)
+    reruns.lake.get_session(run.tags["lake/session"]).publish()
+    assert reruns.rows("tables/marked") == [{"n": 1}]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from lake_core.journal import Action, State, Update
+from lake_core.journal import Action, Append, State, Update
 from lake_core.lake.errors import SessionClosed, StaleEpoch, UnexpectedHead
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN, PUBLISHED, SessionRecord
@@ -74,10 +74,22 @@ def check_epoch(record: SessionRecord, epoch: int | None) -> None:
     """Check that an epoch is the newest one of a session. Raises StaleEpoch."""
     if epoch is not None and epoch < record.epoch:
         raise StaleEpoch(
-            f"session {record.id!r} was resumed (it has epoch {record.epoch}, and this process has epoch "
-            f"{epoch}), so writes from here are refused: "
+            f"session {record.id!r} was resumed, or taken over from a run that counts as failed (it has epoch "
+            f"{record.epoch}, and this process has epoch {epoch}), so writes from here are refused: "
             "join the session again if this process is the one to continue"
         )
+
+
+def fence(repository: Repository, id: str, epoch: int) -> int:
+    """Raise the epoch of a session, and return it. One that has ended, or has a later epoch, does not change."""
+
+    def plan(state: State) -> Append[int]:
+        record = RefsState(state).session(id)
+        if record.state not in (OPEN, FAILED) or epoch < record.epoch:
+            return Append((), epoch)
+        return Append([Update(record.key, replace(record, epoch=epoch + 1).to_json())], epoch + 1)
+
+    return repository.journal.append(plan)
 
 
 def fail(

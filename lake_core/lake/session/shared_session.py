@@ -26,6 +26,7 @@ from lake_core.lake.session.session_state import (
     closed,
     expire_if_due,
     fail,
+    fence,
     renewed_expiry,
 )
 from lake_core.lake.session.session_writer import SessionWriter
@@ -82,7 +83,7 @@ class SharedSession(StateStore):
         self._repository, self._record = repository, record
         self.id, self.branch, self.commit, self.lineage = record.id, record.branch, record.base, record.lineage
         self.epoch = record.epoch if epoch is None else epoch
-        """The number of times that the session was resumed. Older epochs can neither write nor publish."""
+        """How often the session was resumed or taken over. Older epochs can neither write nor publish."""
         self._relied_on: set[tuple[str, str]] = set()
         """The commits and reads that this handle has recorded."""
 
@@ -288,6 +289,13 @@ class SharedSession(StateStore):
         from lake_core.lake.session.publish_session import preview_publish
 
         return preview_publish(self._repository, self.id)
+
+    def fence(self) -> None:
+        """Take the session over: processes that joined it before this can neither write nor publish any longer.
+
+        A session that has ended, or that another process has resumed, does not change.
+        """
+        self.epoch = fence(self._repository, self.id, self.epoch)
 
     def fail(self, reason: str, *, keep: timedelta = KEEP_FAILED) -> None:
         """Mark an open session as failed: it accepts no writes, but can be read, resumed and published for `keep`.

@@ -26,7 +26,11 @@ MAX_ANCESTORS = 64
 # The tags' names are part of Dagster's GraphQL and UI contract, but it exports no public constants for them.
 RESUME_RETRY_TAG = "dagster/is_resume_retry"
 ASSET_RESUME_RETRY_TAG = "dagster/is_asset_resume_retry"
-_WILL_RETRY, _RETRIED_AS = "dagster/will_retry", "dagster/auto_retry_run_id"
+_WILL_RETRY, _RETRIED_AS, _RETRY_STRATEGY = (
+    "dagster/will_retry",
+    "dagster/auto_retry_run_id",
+    "dagster/retry_strategy",
+)
 
 
 def step_lineage(instance: DagsterInstance, run: DagsterRun, step_key: str) -> str:
@@ -90,8 +94,13 @@ def ancestors(instance: DagsterInstance, run: DagsterRun) -> Iterator[DagsterRun
         current = parent
 
 
-def will_retry(run: DagsterRun) -> bool:
-    """Return whether the daemon is going to re-execute a failed run, and has not done so yet."""
+def will_retry(run: DagsterRun, *, has_steps_left: bool = True) -> bool:
+    """Return whether the daemon is going to re-execute a failed run, and has not done so yet.
+
+    Unless it starts over, it needs steps that are left: Dagster gives up a run whose publish alone failed.
+    """
+    if not has_steps_left and run.tags.get(_RETRY_STRATEGY) != "ALL_STEPS":
+        return False
     return run.tags.get(_WILL_RETRY) == "true" and _RETRIED_AS not in run.tags
 
 

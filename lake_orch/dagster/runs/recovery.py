@@ -20,7 +20,7 @@ from lake_orch.dagster.runs.lineage import will_retry
 from lake_orch.dagster.runs.observations import materialized
 from lake_orch.dagster.runs.published_state import evaluate_again
 from lake_orch.dagster.runs.publishing import publish_session
-from lake_orch.dagster.runs.run_session import Gate, from_tags, held_gate
+from lake_orch.dagster.runs.run_session import Gate, RunSession, from_tags, held_gate, is_resumed
 from lake_orch.dagster.runs.steps import StepStates
 from lake_orch.dagster.runs.unpublished import advice_on, prospects, report_unpublished
 from lake_orch.dagster.runs.upstream import made_elsewhere
@@ -82,16 +82,19 @@ def settle_session(
         return SessionOutcome(record.id, last.run_id if last else None, "expired", record.reason)
     if last is None:
         return SessionOutcome(record.id, None, "elsewhere")
-    if not last.is_finished:
+    if not last.is_finished or is_resumed(record, last):
         return SessionOutcome(record.id, last.run_id, "running")
-    if will_retry(last):
-        return SessionOutcome(record.id, last.run_id, "retrying")
     publishable, held_back = prospects(instance, record.id, last, gate)
+    if will_retry(last, has_steps_left=not publishable):
+        return SessionOutcome(record.id, last.run_id, "retrying")
     if record.state == FAILED:
         return SessionOutcome(record.id, last.run_id, "kept", record.reason, publishable, held_back)
     reason = f"its run {last.run_id} ended as {last.status.value.lower()} and left it open"
-    run_session = from_tags(last)
-    lake.get_session(record.id, epoch=run_session.epoch if run_session else None).fail(reason, keep=keep_failed_for)
+    handle = lake.get_session(record.id, epoch=record.epoch)
+    if not last.is_success:
+        # A worker that is only taken for dead must not publish what its run's page says is not published.
+        handle.fence()
+    handle.fail(reason, keep=keep_failed_for)
     report_unpublished(
         instance, last, lake.get_session(record.id).record, advice_on(instance, record.id, publishable, held_back)
     )
@@ -125,17 +128,13 @@ def recover(
     Raises NothingToRecover if steps failed or are running, or if a later run did the same work, and the errors of
     publishing.
     """
+    own = RunSession(session, lake.get_session(session).epoch)  # a run that resumes it from now on refuses the publish
     obstacle = _obstacle(instance, session)
     if obstacle is not None:
         raise NothingToRecover(obstacle)
     last = runs_of(instance, session)[-1]
-    run_session = from_tags(last)
-    if run_session is None:
-        raise NothingToRecover(
-            f"the tags of run {last.run_id} no longer name a session: publish it with `lake publish {session}`"
-        )
     return publish_session(
-        instance, lake, run_session, gate=lift_gate or held_gate(last.tags, gate), keep_failed_for=keep_failed_for
+        instance, lake, own, gate=lift_gate or held_gate(last.tags, gate), keep_failed_for=keep_failed_for
     )
 
 
@@ -171,10 +170,15 @@ def _obstacle(instance: DagsterInstance, session: str) -> str | None:
     last = runs[-1]
     if not last.is_finished:
         return f"run {last.run_id} still writes into session {session}: wait for its end"
-    if last.status is DagsterRunStatus.CANCELED:
-        return f"run {last.run_id} was canceled: re-execute it from failure, which resumes session {session}"
+    is_canceled = last.status is DagsterRunStatus.CANCELED
     if StepStates(instance, session).unfinished():
-        return f"steps of run {last.run_id} failed: re-execute it from failure, which resumes session {session}"
+        why = f"run {last.run_id} was canceled" if is_canceled else f"steps of run {last.run_id} failed"
+        return f"{why}: re-execute it from failure, which resumes session {session}"
+    if is_canceled:
+        return (
+            f"run {last.run_id} was canceled after its last step: to publish what it made nevertheless, run "
+            f"`lake publish {session}`"
+        )
     later = _started_over(instance, runs)
     if later:
         return f"run {later[0].run_id} has repeated the work of session {session}: publishing both would duplicate it"

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from dagster import DagsterRunStatus
+
 from lake_core.lake.errors import SessionClosed, SessionNotFound
 from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, OPEN
 from lake_orch._dagster import StepEventStatus
@@ -138,6 +140,7 @@ def open_run_session(
     run_session = from_tags(_stored(instance, run))
     inherited = None if run_session else inherited_session(instance, run, lake, root) or continued
     if run_session is None and inherited is None:
+        _fence_ended_runs(instance, lake, branch)
         check_not_published(instance, run, lake, root, branch)
     id = run_session.id if run_session else inherited or session_id(run.run_id)
     record = find_record(lake, id)
@@ -177,7 +180,7 @@ def inherited_session(instance: DagsterInstance, run: DagsterRun, lake: Lake, ro
     record = find_record(lake, parent_session.id)
     if record is not None and record.state in (OPEN, FAILED):
         return parent_session.id
-    if record is not None and record.is_published and record.epoch > parent_session.epoch:
+    if record is not None and record.is_published and is_resumed(record, parent):
         raise SessionClosed(
             f"run {run.run_id} continues run {parent.run_id}, but another run has continued it and published session "
             f"{parent_session.id}: repeating it would duplicate the data. To repeat it nevertheless, start a new run, "
@@ -206,7 +209,8 @@ def check_not_published(instance: DagsterInstance, run: DagsterRun, lake: Lake, 
             return
         session = from_tags(parent)
         if session is not None and is_in_lake(parent, session, lake, root):
-            record = find_record(lake, session.id)
+            # Its worker may only be taken for dead, and be about to publish.
+            record = _fenced(lake, parent, session)
             if record is not None and record.is_published and record.branch == branch:
                 raise SessionClosed(
                     f"run {run.run_id} repeats steps of run {parent.run_id}, which has failed, but session "
@@ -214,6 +218,40 @@ def check_not_published(instance: DagsterInstance, run: DagsterRun, lake: Lake, 
                     "which skips what was published. To repeat it nevertheless, launch a new run",
                     state=record.state,
                 )
+
+
+def is_resumed(record: SessionRecord, run: DagsterRun) -> bool:
+    """Return whether another run has resumed the session of a run."""
+    session = from_tags(run)
+    return session is not None and record.epoch > session.epoch and record.owner != run.run_id
+
+
+def _fence_ended_runs(instance: DagsterInstance, lake: Lake, branch: str) -> None:
+    """Keep the workers of failed runs from publishing on a branch.
+
+    Dagster marks a run failed whose worker does not answer. What it has written may be written again, by a run that
+    nobody told of it. So the worker must not publish when it goes on.
+    """
+    for record in lake.list_sessions():
+        if record.state == OPEN and record.branch == branch and record.owner:
+            run = instance.get_run_by_id(record.owner)
+            session = from_tags(run) if run is not None else None
+            if run is not None and session is not None and session.id == record.id:
+                _fenced(lake, run, session)
+
+
+def _fenced(lake: Lake, run: DagsterRun, session: RunSession) -> SessionRecord | None:
+    """Return the record of the session of a run. If the run has failed, no process of it publishes the session later.
+
+    A run that has succeeded may publish at the teardown of its resources.
+    """
+    record = find_record(lake, session.id)
+    if record is None or record.state != OPEN or record.epoch > session.epoch:
+        return record
+    if run.status not in (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED):
+        return record
+    lake.get_session(session.id, epoch=session.epoch).fence()
+    return find_record(lake, session.id)
 
 
 def _repeats(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:

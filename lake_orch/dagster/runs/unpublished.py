@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dagster import DagsterRunStatus, MetadataValue
+from dagster import DagsterExecutionInterruptedError, DagsterRunStatus, MetadataValue
 
 from lake_core.lake.errors import Conflict
 from lake_core.lake.refs.session_record import FAILED
@@ -29,6 +29,7 @@ CORRECT_DATA = (
 )
 PASS_GATE = f"{CORRECT_DATA}. To publish the data as it is, run the job lake_recover with the session and another gate"
 RECOVER = "every step succeeded, so run the job lake_recover to publish the session"
+PUBLISH = "publish the session with `lake publish`, as every step succeeded, or re-execute all steps"
 
 
 def advice_after(error: BaseException | None, *, checks_failed: bool = False) -> str:
@@ -37,6 +38,8 @@ def advice_after(error: BaseException | None, *, checks_failed: bool = False) ->
         return PASS_GATE
     if isinstance(error, Conflict | StepsLeftOut):
         return START_OVER
+    if isinstance(error, DagsterExecutionInterruptedError):
+        return PUBLISH
     if error is not None:
         return RECOVER
     return CORRECT_DATA if checks_failed else RESUME
@@ -59,6 +62,8 @@ def advice_on(instance: DagsterInstance, session: str, publishable: bool, held_b
     """Return advice about a session by its `prospects`, for which no error of its publish is known."""
     if publishable:
         return PASS_GATE if held_back else RECOVER
+    if not StepStates(instance, session).unfinished():
+        return PUBLISH
     return CORRECT_DATA if failed_checks(instance, session, "blocking") else RESUME
 
 

@@ -112,7 +112,10 @@ def check_published(
     for (session, branch), unseen in waiting.items():
         name = key.to_user_string() + ("" if partitions is None else f" ({listed(sorted(map(str, unseen)))})")
         record = None if session is None else find_record(lake, session)
-        if branch is not None:
+        if branch == place.branch:
+            why = f"The newest rows of {name} were on an earlier branch {branch}, which was deleted"
+            remedy = "Materialize the asset again"
+        elif branch is not None:
             why, remedy = f"The newest rows of {name} are on branch {branch}", f"Merge it into {place.branch}"
         else:
             is_kept = record is not None and record.state in (OPEN, FAILED)

@@ -60,30 +60,39 @@ class LakeBranch:
 
     name: str = "main"
     open: Callable[[], Lake] | None = None
-    """Opens the lake; None if it is not known. It is called only for what was published on another branch."""
-    _reached: dict[str, bool] = field(default_factory=dict)
+    """Opens the lake; None if it is not known."""
+    _has: dict[tuple[str, str], bool] = field(default_factory=dict)
+    """Whether branches have commits."""
 
     def shows(self, publish: Publish) -> bool:
         """Return whether this branch has what was published: here, or elsewhere and brought here since.
 
-        What cannot be found out, since the lake or the commit is not known, is not shown.
+        A branch that was made anew does not have what was published on the earlier one of its name. What cannot be
+        found out, since the lake or the commit is not known, is where it was published.
         """
-        if publish.branch in (None, self.name):
-            return True
-        if publish.commit is None or self.open is None:
-            return False
-        if publish.commit not in self._reached:
-            try:
-                self._reached[publish.commit] = self.open().has_reached(publish.commit, self.name)
-            except RefNotFound:
-                self._reached[publish.commit] = False
-        return self._reached[publish.commit]
+        return publish.branch is None or self._is_on(self.name, publish)
 
     def awaits(self, publish: Publish) -> bool:
-        """Return whether this branch may yet get what was published: it has not, and the other branch still exists."""
-        if self.shows(publish):
+        """Return whether this branch may yet get what was published: it has not, and the other branch still has it."""
+        if publish.branch is None or self.shows(publish):
             return False
-        return self.open is None or publish.branch in self.open().list_branches()
+        return self.open is None or self._is_on(publish.branch, publish)
+
+    def _is_on(self, branch: str, publish: Publish) -> bool:
+        if self.open is None or publish.commit is None:
+            return branch == publish.branch
+        if (branch, publish.commit) not in self._has:
+            self._has[branch, publish.commit] = self._find_out(self.open(), branch, publish.commit, publish.branch)
+        return self._has[branch, publish.commit]
+
+    def _find_out(self, lake: Lake, branch: str, commit: str, published_on: str | None) -> bool:
+        # This one cannot be deleted, and is the longest.
+        if branch == published_on == lake.repository.format.branch:
+            return True
+        try:
+            return lake.has_reached(commit, branch)
+        except RefNotFound:
+            return branch == published_on and branch in lake.list_branches()
 
 
 def unseen(instance: DagsterInstance, key: AssetKey, branch: LakeBranch) -> dict[str | None, Unseen]:
