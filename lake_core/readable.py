@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
+
+    import pyarrow as pa
 
 _UNITS = ("kB", "MB", "GB", "TB", "PB")
 
@@ -27,3 +30,12 @@ def listed(names: Sequence[str], most: int = 5) -> str:
     """Write the first of some names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(repr, names[:most])) + more
+
+
+def shown_values(values: pa.ChunkedArray) -> list[Any]:
+    """Return values as a message shows them: Python's, or Arrow's text of them, as Python has no year after 9999."""
+    try:
+        return list(values.to_pylist())
+    except (OverflowError, ValueError):
+        texts = (values.slice(number, 1).combine_chunks().to_string() for number in range(len(values)))
+        return [" ".join(text.split()).removeprefix("[ ").removesuffix(" ]") for text in texts]

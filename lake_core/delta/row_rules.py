@@ -33,6 +33,7 @@ from lake_core.expression import (
     parse_predicate,
     store_assign,
 )
+from lake_core.readable import shown_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -292,7 +293,9 @@ def _equal(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _refuse(broken: pa.Table, rows: pa.Table, what: str, text: str) -> None:
     if broken.num_rows:
-        example = ", ".join(f"{name}={value!r}" for name, value in list(broken.slice(0, 1).to_pylist()[0].items())[:8])
+        first = broken.slice(0, 1).select(range(min(broken.num_columns, 8)))
+        values = [shown_values(column)[0] for column in first.columns]
+        example = ", ".join(f"{name}={value!r}" for name, value in zip(first.column_names, values, strict=True))
         raise ConstraintViolation(
             f"{broken.num_rows} of {rows.num_rows} rows violate {what}, {text}; the first is {example[:300]}"
         )

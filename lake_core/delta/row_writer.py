@@ -22,6 +22,7 @@ from lake_core.delta.row_rules import RowRules, row_rules
 from lake_core.delta.schema import check_storable
 from lake_core.delta.statistics import leaf_values
 from lake_core.expression import Predicate, columns, evaluate, matching
+from lake_core.readable import shown_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,7 +71,7 @@ def _some(values: pa.ChunkedArray) -> str:
     distinct = values.unique()
     shown = [
         "null" if value is None else repr(value) if isinstance(value, str) else str(value)
-        for value in distinct[:_SHOWN].to_pylist()
+        for value in shown_values(pa.chunked_array([distinct[:_SHOWN]]))
     ]
     return ", ".join([*shown, "…"] if len(distinct) > _SHOWN else shown)
 

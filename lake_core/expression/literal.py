@@ -262,7 +262,10 @@ def literal_of(column: Column, value: object, within: str, text: str) -> pa.Scal
     try:
         return convert(value, column.type)
     except (ValueError, ArithmeticError, TypeError, pa.ArrowInvalid):
-        raise InvalidExpression(f"{within}: {text} is not a value of {name} ({column.type})") from None
+        remedy = ""
+        if isinstance(value, float) and not math.isfinite(value):
+            remedy = f". Write the filter as text, with CAST('{value}' AS DOUBLE)"
+        raise InvalidExpression(f"{within}: {text} is not a value of {name} ({column.type}){remedy}") from None
 
 
 def family(data_type: pa.DataType) -> str:

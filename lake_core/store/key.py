@@ -15,7 +15,8 @@ from lake_core.errors import InvalidKey
 TEMPORARY_PREFIX = ".lake-tmp-"
 """Components that start with this are half-written files of a backend: never listed, never a key."""
 
-_CONTROL = re.compile("[\x00-\x1f\x7f\u0080-\u009f\u2028\u2029]")
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
+"""What the listings of object stores, which are XML, cannot hold. Spark names files with all others, raw."""
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_=%-][A-Za-z0-9_=%.-]{0,254}/)*[A-Za-z0-9_=%-][A-Za-z0-9_=%.-]{0,254}")
 """A pattern that most keys match, which need no further checks."""
 _MAX_COMPONENT = 255

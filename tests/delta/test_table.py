@@ -9,6 +9,8 @@ import sys
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -20,6 +22,7 @@ from lake_core.delta.errors import (
     ConcurrentDeleteRead,
     ConcurrentTransaction,
     ConstraintViolation,
+    DuplicateKeys,
     InvalidProperty,
     InvalidTransaction,
     MetadataChanged,
@@ -495,6 +498,52 @@ def test_partition_values_that_make_poor_folder_names(tmp_path: Path) -> None:
         .read_all()
     )
     assert sorted(zip(*pa.table(result).to_pydict().values(), strict=True)) == list(enumerate(values))
+
+
+@pytest.mark.parametrize("value", ["\u0085", "\u009f", "\u2028", "\u2029", "e\u0301"])
+def test_folders_that_spark_names_with_the_characters_of_a_value(tmp_path: Path, value: str) -> None:
+    table = DeltaTable.create(tmp_path, SCHEMA, partition_by=["p"])
+    table.append(rows(0, 1))
+    (path,) = table.files(["path"])["path"].to_pylist()
+    (tmp_path / f"p={value}").mkdir()
+    (tmp_path / path).rename(tmp_path / f"p={value}" / "a.parquet")
+    log = tmp_path / "_delta_log" / f"{1:020}.json"
+    text = log.read_text().replace(path, quote(f"p={value}/a.parquet")).replace('"p":"p0"', f'"p":{json.dumps(value)}')
+    log.write_text(text)
+    table = DeltaTable.open(tmp_path)
+    table.update({"v": "v + 1"})
+    assert table.to_arrow()["p"].to_pylist() == [value]
+    assert table.to_arrow()["v"].to_pylist() == [1.0]
+
+
+FAR = pa.array([4_000_000, 0], pa.int32()).cast(pa.date32())
+"""A day of the year 12921, which Python does not have, and one of 1970."""
+
+
+@pytest.mark.parametrize(
+    ("break_a_rule", "error"),
+    [
+        (lambda table, source: table.update({"k": "20"}), ConstraintViolation),
+        (lambda table, source: table.overwrite(source, where="x < DATE'2020-01-01'"), RowsOutsidePredicate),
+        (
+            lambda table, source: (
+                table.merge(pa.concat_tables([source, source]), "t.k = s.k")
+                .with_unique_keys(["x"])
+                .when_not_matched_insert("*")
+                .execute()
+            ),
+            DuplicateKeys,
+        ),
+    ],
+    ids=["constraint", "where", "keys"],
+)
+def test_errors_show_days_that_python_does_not_have(break_a_rule: Any, error: type[LakeError]) -> None:
+    source = pa.table({"k": pa.array([1, 1], pa.int32()), "x": FAR})
+    table = DeltaTable.create(MemoryStore(), source.schema)
+    table.append(source)
+    table.add_constraint("small", "k < 10")
+    with pytest.raises(error, match="12921-08-18"):
+        break_a_rule(table, source)
 
 
 def test_selections_without_columns_still_count(table: DeltaTable) -> None:

@@ -13,6 +13,7 @@ from lake_core.delta.errors import DuplicateKeys, NullKeys, SchemaMismatch
 from lake_core.delta.operations.merge_condition import Key, common_type
 from lake_core.delta.operations.merge_match import key_columns
 from lake_core.expression import Column
+from lake_core.readable import shown_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,10 +56,9 @@ def check_keys(source: pa.Table, keys: Sequence[str]) -> None:
     groups = rows.group_by(list(values)).aggregate([("row", "count"), ("row", "min")])
     shared = groups.filter(pc.greater(groups["row_count"], 1)).sort_by("row_min")
     if len(shared):
-        shown = source.select(names).take(shared["row_min"][:SHOWN]).to_pylist()
-        raise duplicate_keys(
-            names, pc.sum(shared["row_count"]).as_py(), len(shared), [tuple(row.values()) for row in shown]
-        )
+        shown = source.select(names).take(shared["row_min"][:SHOWN])
+        first = list(zip(*map(shown_values, shown.columns), strict=True))
+        raise duplicate_keys(names, pc.sum(shared["row_count"]).as_py(), len(shared), first)
 
 
 def null_keys(names: Sequence[str], rows: int) -> NullKeys:
