@@ -38,7 +38,7 @@ def serialize(values: pa.Array) -> pa.Array:
     kind = values.type
     if outside_calendar(values):
         raise ConstraintViolation(
-            f"a partition value of type {kind} is outside the years 1 to 9999 and could not be read back: "
+            f"a partition value of type {kind} is outside the years 1 to 9999, which not every reader can parse: "
             "replace it (for example with null), or leave its rows out"
         )
     if pa.types.is_string(kind):
