@@ -125,14 +125,41 @@ def test_a_bare_run_is_published_at_its_teardown(lake: Lake, instance: dg.Dagste
 
 
 def test_a_bare_run_whose_gate_fails_stays_unpublished(lake: Lake, instance: dg.DagsterInstance) -> None:
-    dg.materialize(
+    result = dg.materialize(
         assets(check=False),
         resources=resources(lake, scope="run", gate="error"),
         instance=instance,
         raise_on_error=False,
     )
+    assert not result.success
     assert tables(lake) == {}
     assert [session.state for session in lake.list_sessions()] == ["failed"]
+
+
+def test_a_bare_run_whose_publish_is_refused_fails(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.settings.protect("main")
+    result = dg.materialize(assets(), resources=resources(lake, scope="run"), instance=instance, raise_on_error=False)
+    run = instance.get_run_by_id(result.run_id)
+    assert run is not None
+    assert run.status is dg.DagsterRunStatus.FAILURE
+    (failure,) = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE)
+    assert failure.dagster_event is not None
+    assert "protected" in str(failure.dagster_event.event_specific_data)
+
+
+def test_a_bare_run_that_was_canceled_while_it_worked_publishes_nothing(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset
+    def canceled(context: dg.AssetExecutionContext) -> pa.Table:
+        instance.report_run_canceled(context.run)
+        return ROWS
+
+    result = dg.materialize([canceled], resources=resources(lake, scope="run"), instance=instance, raise_on_error=False)
+    run = instance.get_run_by_id(result.run_id)
+    assert run is not None
+    assert run.status is dg.DagsterRunStatus.CANCELED
+    assert tables(lake) == {}
 
 
 def test_each_asset_publishes_by_itself_by_default(lake: Lake, instance: dg.DagsterInstance) -> None:

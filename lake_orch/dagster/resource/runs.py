@@ -4,10 +4,15 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Literal
 
-from dagster import DagsterInstance, DagsterRun, InitResourceContext
+from dagster import (
+    DagsterExecutionInterruptedError,
+    DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
+    InitResourceContext,
+)
 from pydantic import Field, PrivateAttr, model_validator
 
-from lake_core.errors import LakeError
 from lake_orch.dagster.resource.root import LakeRoot
 from lake_orch.dagster.runs.gathering import BACKFILL_TAG, gathering_branch
 from lake_orch.dagster.runs.plan import plan_of
@@ -168,7 +173,12 @@ class LakeOfRuns(LakeRoot):
         return is_in_lake(run, session, self.open() if self.is_lake() else None, self.root)
 
     def teardown_after_execution(self, context: InitResourceContext) -> None:
-        """Publish the session of a run without another publisher, if all of its steps have succeeded."""
+        """Publish the session of a run without another publisher, if all of its steps have succeeded.
+
+        Raises:
+            DagsterExecutionInterruptedError: It cannot be published, or the run was ended from outside. It fails the
+                run.
+        """
         run, instance = context.run, context.instance
         if run is None or instance is None:
             return
@@ -184,14 +194,20 @@ class LakeOfRuns(LakeRoot):
 
         if StepStates(instance, session.id).unfinished():
             return
+        if stored.is_finished or stored.status is DagsterRunStatus.CANCELING:
+            raise DagsterExecutionInterruptedError(
+                f"session {session.id} of this run is not published: the run is {stored.status.value.lower()}"
+            )
         try:
             published = publish_session(
                 instance, self.open(), session, gate=self.gate_of(stored.tags), keep_failed_for=self.keep_failed
             )
-        except LakeError as error:
+        except Exception as error:
+            message = f"session {session.id} of this run is not published: {error}"
             if context.log:
-                context.log.error(f"session {session.id} of this run is not published: {error}")
-            raise
+                context.log.error(message)
+            # Dagster only logs other errors of a teardown, and marks the run as successful.
+            raise DagsterExecutionInterruptedError(message) from error
         if context.log:
             context.log.info(f"session {session.id} of this run is published as commit {published.commit[:12]}")
 
