@@ -91,7 +91,7 @@ def settle_session(
         return SessionOutcome(record.id, last.run_id, "kept", record.reason, publishable, held_back)
     reason = f"its run {last.run_id} ended as {last.status.value.lower()} and left it open"
     handle = lake.get_session(record.id, epoch=record.epoch)
-    if not last.is_success:
+    if record.owner == last.run_id and not last.is_success:
         # A worker that is only taken for dead must not publish what its run's page says is not published.
         handle.fence()
     handle.fail(reason, keep=keep_failed_for)

@@ -241,12 +241,9 @@ def _fence_ended_runs(instance: DagsterInstance, lake: Lake, branch: str) -> Non
 
 
 def _fenced(lake: Lake, run: DagsterRun, session: RunSession) -> SessionRecord | None:
-    """Return the record of the session of a run. If the run has failed, no process of it publishes the session later.
-
-    A run that has succeeded may publish at the teardown of its resources.
-    """
+    """Return the record of the session of a run. Of a failed run, no process publishes the session later."""
     record = find_record(lake, session.id)
-    if record is None or record.state != OPEN or record.epoch > session.epoch:
+    if record is None or record.state != OPEN or record.epoch > session.epoch or record.owner != run.run_id:
         return record
     if run.status not in (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED):
         return record
