@@ -7,7 +7,7 @@ from inspect import unwrap
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from lake_orch.airflow.dataset import LakeDataset, dataset_class
+from lake_orch.airflow.dataset import LakeDataset, LakeFile, dataset_class
 from lake_orch.airflow.reading import check_visible, load_dataset
 from lake_orch.errors import InvalidDefinition
 
@@ -36,8 +36,8 @@ def reference(
 def loaded_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a task's function, with each dataset loaded as its parameter is annotated.
 
-    A parameter without an annotation gets the reference itself, and one that is annotated as a dataset, such as
-    `LakeTable`, gets that.
+    A parameter without an annotation gets the reference itself, as does one of a table that is annotated as `dict`, and
+    one that is annotated as a dataset, such as `LakeTable`, gets that.
     """
     return {name: _loaded(function, name, value) for name, value in arguments.items()}
 
@@ -45,7 +45,9 @@ def loaded_arguments(function: Callable[..., Any], arguments: Mapping[str, Any])
 def _loaded(function: Callable[..., Any], name: str, value: object) -> Any:
     dataset = _dataset_of(value)
     annotation = None if dataset is None else _annotation(function, name)
-    if dataset is None or annotation is None or annotation is dict:
+    if dataset is None or annotation is None:
+        return value
+    if annotation is dict and not isinstance(dataset, LakeFile):  # a reference; a file may hold an object of JSON
         return value
     for session in _unpublished_sessions(value):
         check_visible(dataset, session)

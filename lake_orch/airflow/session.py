@@ -50,6 +50,7 @@ class LakeSession(SessionGroup):
         It gets each dataset as its parameters are annotated. It fails if it raises, or returns False. A check that is
         not blocking writes a warning into its log, and the run is published nevertheless.
         """
+        self.check_open()
 
         def decorate(function: Callable[..., Any]) -> Any:
             return LakeCheckOperator(
@@ -70,6 +71,7 @@ class LakeSession(SessionGroup):
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is None:
             wire(self)
+            self.is_wired = True
         super().__exit__(kind, error, trace)
 
 

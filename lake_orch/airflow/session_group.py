@@ -33,6 +33,21 @@ class SessionGroup(TaskGroup):
         self.connection, self.branch = connection, branch
         self.on_alone: OnAlone = on_alone
         self.keep_failed_for = keep_failed_for
+        self.is_wired = False
+        """Whether its tasks have their order, so that it takes no more."""
+
+    def add(self, task: Any) -> Any:
+        """Add a task, or a group of tasks. Raises ValueError after the block of the session."""
+        self.check_open()
+        return super().add(task)
+
+    def check_open(self) -> None:
+        """Raise ValueError after the block of the session: nothing would order a task that is made there."""
+        if self.is_wired:
+            raise ValueError(
+                f"the session {self.group_id!r} takes no more tasks or checks: make them in its block, "
+                f"before `{PUBLISH_TASK}` follows them"
+            )
 
     def work_ids(self) -> Collection[str]:
         """Return the ids of the tasks of the group but for its own three."""

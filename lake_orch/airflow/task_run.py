@@ -48,12 +48,15 @@ class TaskRun:
         """Return the run of the task that is running, for a dataset that it writes.
 
         Raises:
-            InvalidDefinition: The dataset is in another lake or on another branch than the session of the task.
+            InvalidDefinition: The dataset is in another lake or on another branch than the session of the task, or the
+                run has published it under the name of what its DAG has no longer.
         """
         context = get_current_context()
         session = session_of(context)
         if session is None:
-            return cls._of(context, None, connection, branch)
+            own = cls._of(context, None, connection, branch)
+            own.check_former(context, path)
+            return own
         run = None if connection != session.connection else cls.of_session(session)
         if run is None or branch not in (None, session.branch, run.branch):
             raise InvalidDefinition(
@@ -62,6 +65,7 @@ class TaskRun:
                 f"connection {connection!r} and the branch {branch or DEFAULT_BRANCH!r}: a session publishes one "
                 "branch of one lake, so use two"
             )
+        run.check_former(context, path)
         return run
 
     @classmethod
@@ -72,6 +76,12 @@ class TaskRun:
         """
         context = context or get_current_context()
         return cls._of(context, session, session.connection, session.branch_in(context))
+
+    def check_former(self, context: Any, path: str | None) -> None:
+        """Raise InvalidDefinition if the run has published a dataset under the name of what its DAG has no longer."""
+        from lake_orch.airflow.former_sessions import check_former_sessions
+
+        check_former_sessions(self.run, context["dag"], self.ti, path)
 
     @classmethod
     def _of(cls, context: Any, session: SessionGroup | None, connection: str, branch: str | None) -> TaskRun:
@@ -196,11 +206,15 @@ class TaskRun:
             StaleAttempt: The task was cleared or marked in the meantime: its process has yet to be told.
         """
         assert self.own is not None
+        self.check_alive()
+        self.own.has_written = True
+        return self.run.publish(half_written="leave out" if writes_nothing else "refuse", check_alive=self.check_alive)
+
+    def check_alive(self) -> None:
+        """Raise StaleAttempt if Airflow has taken the process of the task for dead, or ended the task otherwise."""
         state = TaskInstanceStates(self.ti, [self.ti.task_id]).states().get((self.ti.task_id, self._map_index))
         if state != "running":
             raise StaleAttempt(f"{self.shown} does not run any longer, by Airflow, but is {state or 'cleared'}")
-        self.own.has_written = True
-        return self.run.publish(half_written="leave out" if writes_nothing else "refuse")
 
     def ref(self) -> str:
         """Return what the task reads: its session, if something is in it, or else the branch."""

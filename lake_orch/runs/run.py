@@ -9,16 +9,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from lake_core.lake.errors import AttemptTakenOut, BatchesGone, SessionClosed, StaleAttempt, StaleEpoch, UnfinishedTasks
+from lake_core.lake.errors import (
+    AttemptTakenOut,
+    BatchesGone,
+    RefNotFound,
+    SessionClosed,
+    StaleAttempt,
+    StaleEpoch,
+    UnfinishedTasks,
+)
 from lake_core.lake.refs.session_record import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN
 from lake_core.lake.session.generations import REPLACEABLE, is_generation
 from lake_core.lake.session.task_attempt import TaskAttempt
 from lake_core.lake.session.tasks import unfinished_parts
 from lake_core.readable import listed
+from lake_orch.errors import InvalidDefinition
 from lake_orch.runs.task_states import TryState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from lake_core.lake import Lake, SharedSession
@@ -72,7 +81,9 @@ class Run:
     def is_published(self) -> bool:
         """Return whether all that the run has written is published, and nothing of it is to be taken out."""
         record = self.session
-        return record is not None and record.is_published and not self._is_outdated() and not self._taken_out()
+        if record is None or not record.is_published or record.branch != self.branch:
+            return False
+        return not self._is_outdated() and not self._taken_out()
 
     @property
     def holds_writes(self) -> bool:
@@ -88,12 +99,19 @@ class Run:
 
         Args:
             anew: Whether that holds for an open one as well, because the run begins, or begins again.
+
+        Raises:
+            InvalidDefinition: The run has another branch than what counts of it was written for.
         """
         record = self.session
-        if record is not None and (record.state == FAILED or (anew and record.state == OPEN)):
+        if record is not None:
+            self._check_branch(record)
+        if record is not None and record.state in (OPEN, FAILED):
             written = [batch for batch in record.batches if batch.task is not None]
             counts = len(_batches(written, self.states, TryState.GONE)) < len(written)
-            if not counts and record.base != self.lake.list_branches().get(self.branch):
+            begins = (anew or record.state == FAILED) and not counts
+            is_behind = record.base != self.lake.list_branches().get(self.branch)
+            if record.branch != self.branch or (begins and is_behind):
                 self.lake.get_session(record.id).abandon()
         return self.lake.open_session(
             self.branch,
@@ -104,6 +122,19 @@ class Run:
             renew=True,
             owner=self.name,
         )
+
+    def _check_branch(self, record: SessionRecord) -> None:
+        """Check that what counts in a generation was written for the branch of the run. Raises InvalidDefinition."""
+        if record.branch == self.branch or record.state in (ABANDONED, EXPIRED):
+            return
+        counting = _tasks(record.batches, self.states, TryState.RUNNING, TryState.SUCCEEDED, TryState.FAILED)
+        tasks = sorted(self.states.name(task) for task in counting if not is_lasting(task))
+        if tasks:
+            raise InvalidDefinition(
+                f"the run is for branch {self.branch!r}, and these tasks have written for {record.branch!r}, into "
+                f"session {record.id}: {listed(tasks)}. Run them again as well, or let the run be for "
+                f"{record.branch!r} again"
+            )
 
     def begin(
         self, attempt: TaskAttempt, *, stayed: set[str] | None = None, lasting: str | None = None
@@ -173,10 +204,16 @@ class Run:
                     "too long ago to replace what it has written: start a new run"
                 )
 
-    def publish(self, *, half_written: Literal["refuse", "leave out"] = "refuse") -> PublishedRun | None:
+    def publish(
+        self,
+        *,
+        half_written: Literal["refuse", "leave out"] = "refuse",
+        check_alive: Callable[[], object] = lambda: None,
+    ) -> PublishedRun | None:
         """Publish what the tries that count have written, and nothing else. A repeated call has the same result.
 
         Args:
+            check_alive: Raises an error if the process that publishes was taken for dead by the orchestrator.
             half_written: What to do with tasks that succeeded by the orchestrator, but whose writers did not end, as
                 when a person marks a task that died: refuse to publish, or leave out what they wrote.
 
@@ -186,6 +223,7 @@ class Run:
         Raises:
             UnfinishedTasks: Tasks have yet to be run to their end.
             AttemptTakenOut: Tasks were cleared, taken out, and then marked as successes.
+            InvalidDefinition: The run has another branch than what counts of it was written for.
             Conflict: Others published conflicting changes, or build on what is to be left out.
             SessionClosed: The session was abandoned, or has expired.
             BatchesGone: The run is too long ago.
@@ -201,6 +239,8 @@ class Run:
             record = self.session
             if record is None:
                 return None
+            self._check_branch(record)
+            check_alive()
             try:
                 if record.is_published and not self._is_outdated():
                     return PublishedRun(self.lake.get_session(record.id).publish())
@@ -227,6 +267,8 @@ class Run:
         if record.state in (OPEN, FAILED) and not record.conflicts:
             session = self.lake.get_session(record.id)
             if has_changes(record.batches):
+                # Who was taken for dead while it published must not go on with that.
+                session.fence()
                 session.fail(reason, keep=keep)
             else:
                 session.abandon()
@@ -246,7 +288,7 @@ class Run:
             each.id: {
                 task
                 for task in _tasks(_changing(each.batches), self.states, TryState.SUCCEEDED)
-                if not task.startswith(_LASTING)
+                if not is_lasting(task)
             }
             for each in ended
         }
@@ -300,8 +342,20 @@ class Run:
     def _gone_published(self) -> Mapping[str, Collection[str]]:
         """Return the tasks whose published tries do not count any longer, by commit, newest first."""
         published = self.lake.published_batches(self.name)
-        gone = ((commit, gone_tasks(batches, self.states)) for commit, batches in reversed([*published.items()]))
+        elsewhere = {each.commit for each in self._generations() if each.branch != self.branch}
+        gone = (
+            (commit, gone_tasks(batches, self.states))
+            for commit, batches in reversed([*published.items()])
+            # What was published on another branch stays there.
+            if commit not in elsewhere or self._has_reached(commit)
+        )
         return {commit: tasks for commit, tasks in gone if tasks}
+
+    def _has_reached(self, commit: str) -> bool:
+        try:
+            return self.lake.has_reached(commit, self.branch)
+        except RefNotFound:
+            return False
 
 
 def publish_standing(
@@ -352,6 +406,11 @@ def discard_gone(
     """
     gone = _batches(session.list_batches() if batches is None else batches, states, TryState.GONE)
     return session.discard_batches([batch.id for batch in gone], remember=True) if gone else ()
+
+
+def is_lasting(task: str | None) -> bool:
+    """Return whether what a task wrote stays, whatever becomes of its tries."""
+    return task is not None and task.startswith(_LASTING)
 
 
 def has_changes(batches: Iterable[Batch]) -> bool:

@@ -36,6 +36,8 @@ def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {
             "AIRFLOW_HOME": str(home),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            # Tests change a DAG, and run it at once.
+            "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "0",
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(
                 [
                     {"name": name, "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle", "kwargs": kwargs}

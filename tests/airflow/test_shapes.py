@@ -270,6 +270,116 @@ def test_close_gives_the_events_of_a_commit_once(lake_root: Path) -> None:
     assert events(before) == []
 
 
+def for_branch(life: Any, branch: str) -> None:
+    """Let a run be for another branch, as a backfill that reprocesses it with another configuration."""
+    from airflow import settings
+    from airflow.models.dagrun import DagRun
+    from sqlalchemy import update
+
+    with settings.Session() as session:
+        is_run = DagRun.run_id == life.run_id, DagRun.dag_id == life.dag.dag_id
+        session.execute(update(DagRun).where(*is_run).values(conf={"branch": branch}))
+        session.commit()
+
+
+@pytest.mark.parametrize("fails", [True, False], ids=["failed", "published"])
+def test_a_run_that_is_taken_to_another_branch_publishes_there(fails: bool, lake_root: Path) -> None:
+    Lake.open(str(lake_root)).create_branch("march")
+    plan(fail=["other"] if fails else [])
+    life = life_of("on_the_branch_of_its_conf")
+    for_branch(life, "march")
+    assert life.go() == ("failed" if fails else "success")
+    plan(fail=[])
+    for_branch(life, "main")
+    life.clear("session.other", downstream=True)
+    assert life.go() == "failed", "the other task has written for march"
+    assert rows(lake_root, "u") is None
+    before = newest_event()
+    life.clear()
+    assert life.go() == "success"
+    assert [len(rows(lake_root, name) or []) for name in ("t", "u")] == [1, 1]
+    assert [each["branch"] for each in events(before)] == ["main", "main"]
+    assert [rows(lake_root, name, "march") is None for name in ("t", "u")] == [fails, fails]
+
+
+def take_newest_version(life: Any) -> None:
+    """Give a run the tasks that its DAG has now, as a clear that runs on the newest version of the DAG."""
+    from airflow import settings
+    from airflow.models.dag_version import DagVersion
+    from airflow.models.dagrun import DagRun
+    from sqlalchemy import select
+
+    with settings.Session() as session:
+        is_run = DagRun.run_id == life.run_id, DagRun.dag_id == life.dag.dag_id
+        run = session.scalars(select(DagRun).where(*is_run)).one()
+        run.dag = life._scheduled
+        newest = DagVersion.get_latest_version(life.dag.dag_id, session=session)
+        run.verify_integrity(session=session, dag_version_id=newest.id)
+        session.commit()
+
+
+@pytest.mark.parametrize(
+    ("names", "others"),
+    [
+        (["session", "write"], ["load", "write"]),
+        ([None, "write"], [None, "wrote"]),
+        ([None, "write"], ["session", "write"]),
+        (["session", "write"], [None, "write"]),
+    ],
+    ids=["group", "task", "into a session", "out of it"],
+)
+def test_what_was_published_under_another_name_is_not_doubled(
+    names: list[str | None], others: list[str | None], lake_root: Path
+) -> None:
+    from example_pipelines.airflow_flights.runs import Run, dags
+
+    plan(names=names)
+    dags.cache_clear()
+    life = life_of("under_other_names")
+    assert life.go() == "success"
+    before = rows(lake_root, "t")
+    plan(names=others)
+    dags.cache_clear()
+    Run.__init__(life, life.dag.dag_id, life.run_id)
+    take_newest_version(life)
+    life.clear()
+    assert life.go() == "failed"
+    assert rows(lake_root, "t") == before
+    lake = Lake.open(str(lake_root))
+    lake.revert(lake.log("main", limit=1)[0].id)
+    life.clear()
+    assert life.go() == "success"
+    assert len(rows(lake_root, "t") or []) == 1
+
+
+def test_a_parameter_that_is_a_dict_gets_the_json_of_a_file(lake_root: Path) -> None:
+    life = life_of("settings_as_a_dict")
+    assert (life.go(), life.xcom("read")) == ("success", 7)
+
+
+@pytest.mark.parametrize("late", ["check", "task"])
+def test_what_is_made_after_the_block_of_a_session_is_refused(late: str, airflow_home: Path) -> None:
+    from airflow.sdk import DAG, task
+
+    from lake_orch.airflow import LakeTable, lake_session
+
+    with DAG("late", schedule=None):
+        with lake_session() as run:
+
+            @task.lake(into=LakeTable("tables/t"))
+            def write() -> pa.Table: ...  # type: ignore[empty-body]
+
+            write()
+
+        def no_more() -> None: ...
+
+        with pytest.raises(ValueError, match="make them in its block"):
+            if late == "check":
+                run.check(LakeTable("tables/t"))(no_more)
+            else:
+                task(task_group=run)(no_more)()
+
+
 def test_a_session_in_a_session_is_refused_where_it_is_made(airflow_home: Path) -> None:
     from airflow.sdk import DAG
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from datetime import timedelta
 
 import pyarrow as pa
 import pytest
 
 from lake_core import Lake
-from lake_core.lake.errors import AttemptTakenOut, BatchesGone, LakeError, SessionClosed, StaleAttempt
+from lake_core.lake.errors import AttemptTakenOut, BatchesGone, LakeError, SessionClosed, StaleAttempt, StaleEpoch
 from lake_core.lake.session.session_writer import SessionWriter
 from lake_core.lake.session.task_attempt import TaskAttempt
 from lake_core.store import MemoryStore
 from lake_core.testing.manual_clock import ManualClock
+from lake_orch.errors import InvalidDefinition
 from lake_orch.runs.run import Run
 from lake_orch.runs.task_states import TryState
 
@@ -109,6 +111,88 @@ def test_a_try_that_is_overtaken_while_it_begins_is_told(bench: Bench) -> None:
         bench.run.begin(overtaken)
     bench.run.publish()
     assert bench.rows() == [("a", 2)]
+
+
+# Branches
+
+
+def on_branch(bench: Bench, branch: str) -> Run:
+    """The same run, which is for another branch now."""
+    return replace(bench.run, branch=branch)
+
+
+def rows_on(bench: Bench, branch: str) -> list[tuple[str, int]]:
+    return sorted((row["task"], row["row"]) for row in bench.lake.delta("t", ref=branch).to_arrow().to_pylist())
+
+
+@pytest.mark.parametrize("published", [False, True], ids=["staged", "published"])
+def test_what_was_written_for_another_branch_is_not_published_on_this_one(bench: Bench, published: bool) -> None:
+    bench.lake.create_branch("march")
+    bench.run = on_branch(bench, "march")
+    bench.do("a", 1)
+    if published:
+        bench.run.publish()
+    bench.run = on_branch(bench, "main")
+    with pytest.raises(InvalidDefinition, match=r"for branch 'main', and these tasks have written for 'march'.*'a'"):
+        bench.run.publish()
+    with pytest.raises(InvalidDefinition, match="Run them again as well"):
+        bench.do("b", 1)
+    assert not bench.run.is_published
+    assert rows_on(bench, "main") == []
+
+
+@pytest.mark.parametrize("published", [False, True], ids=["staged", "published"])
+def test_a_run_that_begins_again_for_another_branch_leaves_the_first_one(bench: Bench, published: bool) -> None:
+    bench.lake.create_branch("march")
+    bench.run = on_branch(bench, "march")
+    bench.do("a", 1)
+    if published:
+        bench.run.publish()
+    bench.run = on_branch(bench, "main")
+    bench.tries.end("a", None)
+    bench.run.open(anew=True)
+    bench.do("a", 2, number=2)
+    bench.run.publish()
+    assert rows_on(bench, "main") == [("a", 2)]
+    assert rows_on(bench, "march") == ([("a", 1)] if published else [])
+
+
+def test_what_was_merged_from_another_branch_is_replaced(bench: Bench) -> None:
+    bench.lake.create_branch("march")
+    bench.run = on_branch(bench, "march")
+    bench.do("a", 1)
+    bench.run.publish()
+    bench.lake.merge("march")
+    bench.run = on_branch(bench, "main")
+    bench.tries.end("a", None)
+    bench.run.open(anew=True)
+    bench.do("a", 2, number=2)
+    bench.run.publish()
+    assert rows_on(bench, "main") == [("a", 2)]
+
+
+# Publishers that are taken for dead
+
+
+def test_a_publisher_that_was_taken_for_dead_publishes_nothing(bench: Bench) -> None:
+    bench.do("a", 1)
+
+    def check_alive() -> None:
+        raise StaleAttempt("it is failed")
+
+    with pytest.raises(StaleAttempt):
+        bench.run.publish(check_alive=check_alive)
+    assert bench.rows() == []
+
+
+def test_a_publisher_does_not_go_on_after_the_run_was_closed(bench: Bench) -> None:
+    bench.do("a", 1)
+    session = bench.run.open()
+    assert bench.run.close("its publisher does not answer", keep=KEEP) == "unpublished"
+    with pytest.raises(StaleEpoch):
+        session.publish()
+    bench.run.publish()
+    assert bench.rows() == [("a", 1)]
 
 
 def test_a_try_that_was_let_go_cannot_begin(bench: Bench) -> None:

@@ -404,6 +404,55 @@ def side_by_side() -> None:
 
 
 @dag(**OPTIONS)
+def on_the_branch_of_its_conf() -> None:
+    with lake_session(branch="{{ dag_run.conf.get('branch', 'main') }}"):
+
+        @task.lake(into=T, mode="append")
+        def write() -> pa.Table:
+            return number()
+
+        @task.lake(into=U, mode="append")
+        def other() -> pa.Table:
+            act("other")
+            return number()
+
+        write()
+        other()
+
+
+@dag(**OPTIONS)
+def under_other_names() -> None:
+    group, name = planned().get("names", ["session", "write"])
+
+    @task.lake(into=T, mode="append", task_id=name)
+    def write() -> pa.Table:
+        return number()
+
+    if group is None:
+        write()
+    else:
+        with lake_session(group):
+            write()
+
+
+@dag(**OPTIONS)
+def settings_as_a_dict() -> None:
+    with lake_session() as run:
+
+        @task.lake(into=LakeFile("settings.json"))
+        def write() -> dict[str, int]:
+            return {"threshold": 7}
+
+        written = write()
+
+    @task.lake
+    def read(settings: dict) -> int:  # type: ignore[type-arg]
+        return int(settings["threshold"])
+
+    run >> read(written)
+
+
+@dag(**OPTIONS)
 def in_another_alphabet() -> None:
     with lake_session():
 
@@ -418,6 +467,6 @@ for each in (
     *(checked_by_numpy_and_arrow, checked_beside_a_skip, checked_after_the_writer, checked_without_a_dataset),
     *(awaited, yielded, skipped_from_above, short_circuit, tidied, on_another_branch, read_too_early, by_its_name),
     *(one_after_another, blocks, rescheduled, by_itself, two_writers, sums, files_of_all_kinds, in_another_alphabet),
-    *(many_files, side_by_side),
+    *(many_files, side_by_side, on_the_branch_of_its_conf, under_other_names, settings_as_a_dict),
 ):
     each()
