@@ -12,7 +12,7 @@ import dagster as dg
 
 from lake_core.errors import LakeError
 from lake_orch._dagster import AssetGraphView, AssetKeyPartitionKey, resources_of_asset
-from lake_orch.dagster.runs.visibility import LakeBranch, unseen
+from lake_orch.dagster.runs.visibility import LakeBranch, awaited
 from lake_orch.errors import InvalidDefinition
 from lake_orch.jobs.resource_of_run import find_lake, key_of_lake
 
@@ -42,10 +42,10 @@ class LakeUnpublished(dg.AutomationCondition[dg.AssetKey]):
         branch, reason = _branch_of(context)
         instance: dg.DagsterInstance = context.asset_graph_view.instance
         try:
-            waiting = unseen(instance, candidates.key, branch)
+            waiting = awaited(instance, candidates.key, branch)
         except LakeError as error:
             branch, reason = LakeBranch(branch.name), str(error)
-            waiting = unseen(instance, candidates.key, branch)
+            waiting = awaited(instance, candidates.key, branch)
         elsewhere = {each.publish.branch for each in waiting.values() if each.publish is not None}
         if elsewhere and branch.open is None:
             context.log.warning(

@@ -16,7 +16,7 @@ from lake_core.errors import LakeError
 from lake_orch.dagster.runs.gate import runs_of
 from lake_orch.dagster.runs.published_state import evaluate_again
 from lake_orch.dagster.runs.publishing import publish_session
-from lake_orch.dagster.runs.run_session import EXPIRY, Gate, RunSession, session_id
+from lake_orch.dagster.runs.run_session import EXPIRY, Gate, RunSession, fence_ended_runs, session_id
 from lake_orch.dagster.runs.unpublished import advice_after, report_unpublished
 from lake_orch.jobs.resource_of_run import find_lake
 from lake_orch.resources import LakeResource
@@ -104,6 +104,7 @@ def _as_session(
         find_lake(resources, name, opened_instance, run_config) as resource,
     ):
         lake, branch = resource.open(), resource.branch_of(tags, opened_instance)
+        fence_ended_runs(opened_instance, lake, branch)
         handle = lake.open_session(branch, id=resume or session_id(str(uuid.uuid4())), expires_in=EXPIRY, message=name)
         session = RunSession(handle.id, handle.epoch, resumed=resume is not None)
         reason, error = "it was interrupted", None

@@ -135,8 +135,10 @@ class SessionExecutor(Executor):
             # The run has ended, so nothing more can be reported.
             _leave_failed(lake, session, reason, keep)
             raise
-        except BaseException:
-            yield from self._unpublished(plan_context, lake, session, reason, keep, error)
+        except BaseException as raised:
+            # Run monitoring may start another worker, while the steps go on and write into the session.
+            if not (isinstance(raised, DagsterExecutionInterruptedError) and instance.run_will_resume(run.run_id)):
+                yield from self._unpublished(plan_context, lake, session, reason, keep, error)
             raise
         yield from self._unpublished(plan_context, lake, session, reason, keep, error)
 

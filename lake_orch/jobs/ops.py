@@ -155,6 +155,11 @@ def lake_publish_asset(key: str | Sequence[str] | dg.AssetKey, deps: Any, **opti
 
 def _publish(context: dg.OpExecutionContext, lake: LakeResource) -> dict[str, Any]:
     session, tags = _session(context, lake), context.run_tags
+    run = context.instance.get_run_by_id(context.run_id)
+    if run is not None and (run.is_finished or run.status is dg.DagsterRunStatus.CANCELING):
+        raise dg.DagsterExecutionInterruptedError(
+            f"session {session.id} is not published: the run is {run.status.value.lower()}"
+        )
     keep = lake.keep_failed
     published = publish_session(
         context.instance, lake.open(), session, gate=lake.gate_of(tags), keep_failed_for=keep, by=context.run

@@ -88,6 +88,18 @@ def test_what_was_not_published_starts_nothing(
         assert automation.tick() == 0
 
 
+def test_what_was_abandoned_is_not_waited_for(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    automation = Automation(tmp_path / "lake", instance, lake_eager())
+    automation.tick()
+    automation.materialize(gate="none", selection=["upstream"])
+    with pytest.raises(GateFailed):
+        automation.materialize(gate="error")
+    assert automation.tick() == 0
+    (session,) = automation.lake.list_sessions()
+    automation.lake.get_session(session.id).abandon()
+    assert automation.tick() == 1, "main has rows that nobody has read"
+
+
 def test_of_partitions_those_that_are_published(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     automation = Automation(tmp_path / "lake", instance, lake_eager(), PARTS)
     automation.tick()

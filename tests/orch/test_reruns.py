@@ -6,16 +6,20 @@ import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
+from dagster._core.execution.plan.resume_retry import ReexecutionStrategy
 
 from lake_core import Lake
-from lake_core.journal import Delete
+from lake_core.journal import Delete, Update
 from lake_core.lake.errors import StaleEpoch
+from lake_orch import LakeResource, testing
 from lake_orch.dagster.runs.recovery import recover, settle
 from lake_orch.errors import StepsLeftOut, UpstreamUnpublished
 from lake_orch.jobs import executor
@@ -23,6 +27,7 @@ from lake_orch.jobs.backfill import merge_backfills
 from tests.orch.user_interface import UserInterface, user_interface
 
 ALL = ["orders", "totals", "later"]
+KEEP = timedelta(hours=1)
 
 
 class Reruns:
@@ -331,14 +336,107 @@ def test_a_worker_that_goes_on_does_not_publish_what_its_page_calls_unpublished(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reruns = start()
-    keep = timedelta(hours=1)
-    stall(reruns, monkeypatch, lambda run: settle(reruns.ui.instance, reruns.lake, keep_failed_for=keep))
+    stall(reruns, monkeypatch, lambda run: settle(reruns.ui.instance, reruns.lake, keep_failed_for=KEEP))
     stalled = reruns.ui.launch(["left"])
     assert "Nothing of this run is published" in reruns.log(stalled)
     assert reruns.rows("tables/left") == []
     (session,) = reruns.kept()
-    recover(reruns.ui.instance, reruns.lake, session, gate="none", keep_failed_for=keep)
+    recover(reruns.ui.instance, reruns.lake, session, gate="none", keep_failed_for=KEEP)
     assert reruns.rows("tables/left") == [{"n": 1}]
+
+
+@pytest.mark.parametrize("by", ["a run without a session", "testing"])
+def test_a_worker_that_goes_on_does_not_publish_beside_other_kinds_of_runs(
+    start: Start, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    reruns = start()
+    lake = LakeResource(root=reruns.lake.url)
+
+    @dg.asset
+    def left(lake: LakeResource) -> None:
+        with lake.open().session() as session:
+            session.delta("tables/left").append(pa.table({"n": [1]}))
+
+    def do_again(run: dg.DagsterRun) -> None:
+        if by == "testing":
+            assert testing.materialize([left], resources={"lake": lake}, instance=reruns.ui.instance).success
+        else:
+            assert reruns.ui.launch(["left"], lake__scope="asset").is_success
+
+    assert reruns.ui.launch(["left"]).is_success
+    stall(reruns, monkeypatch, do_again)
+    reruns.ui.launch(["left"])
+    assert len(reruns.rows("tables/left")) == 1 + 1
+
+
+def queued(reruns: Reruns, run: dg.DagsterRun) -> dg.DagsterRun:
+    """Make the re-execution of all steps of a run, which waits."""
+    request = reruns.ui._context.create_request_context()
+    location = request.get_code_location("here")
+    job = next(iter(location.get_repositories().values())).get_full_job(run.job_name)
+    selector = job.get_subset_selector(asset_selection=run.asset_selection, asset_check_selection=None)
+    made: dg.DagsterRun = reruns.ui.instance.create_reexecuted_run(
+        request_context=request,
+        parent_run=run,
+        code_location=location,
+        remote_job=location.get_job(selector),
+        strategy=ReexecutionStrategy.ALL_STEPS,
+        use_parent_run_tags=True,
+    )
+    return made
+
+
+def test_a_run_that_was_made_before_its_parent_became_a_success_after_all_is_refused(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reruns = start()
+    again: list[dg.DagsterRun] = []
+    stall(reruns, monkeypatch, lambda run: again.append(queued(reruns, reruns.ui._run(run.run_id))))
+    assert reruns.ui.launch(["left"]).is_success
+    context = reruns.ui._context.create_request_context()
+    reruns.ui.instance.submit_run(again[0].run_id, context)
+    assert reruns.ui._run(again[0].run_id).status is dg.DagsterRunStatus.FAILURE
+    assert reruns.rows("tables/left") == [{"n": 1}]
+
+
+def test_the_rest_is_asked_for_after_the_time_of_the_failed_session(start: Start) -> None:
+    """Nobody has looked at the session since its time was up."""
+    reruns = start()
+    assert reruns.ui.launch(["orders"], "b").is_success
+    reruns.fail("totals-b")
+    failed = reruns.ui.launch(ALL, "b")
+    reruns.mend()
+    session = failed.tags["lake/session"]
+    settled = replace(reruns.lake.get_session(session).record, expires=datetime(2020, 1, 1, tzinfo=UTC))
+    reruns.lake.repository.journal.append(lambda state: [Update(settled.key, settled.to_json())])
+    run = reruns.ui.launch(["totals", "later"], "b")
+    assert run.is_success
+    assert "older rows are read" in reruns.log(run)
+
+
+def test_a_session_whose_resuming_run_died_before_it_said_so_is_settled(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reruns = start()
+    reruns.fail("totals-b")
+    failed = reruns.ui.launch(ALL, "b")
+    monkeypatch.setattr(dg.DagsterInstance, "add_run_tags", lambda self, run, tags: 1 / 0)
+    assert not reruns.ui.again(failed).is_success
+    (outcome,) = settle(reruns.ui.instance, reruns.lake, keep_failed_for=KEEP)
+    assert outcome.outcome == "failed"
+
+
+def test_a_worker_that_is_to_be_resumed_leaves_the_session_open(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    reruns = start()
+    monkeypatch.setattr(dg.DagsterInstance, "run_will_resume", lambda self, run: True)
+
+    def interrupt(*args: object, **options: object) -> None:
+        raise dg.DagsterExecutionInterruptedError
+
+    monkeypatch.setattr(executor, "publish_session", interrupt)
+    run = reruns.ui.launch(["left"])
+    assert reruns.lake.get_session(run.tags["lake/session"]).record.state == "open"
+    assert "Nothing of this run is published" not in reruns.log(run)
 
 
 @pytest.mark.parametrize("status", [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED])
@@ -350,8 +448,8 @@ def test_a_run_that_was_marked_while_its_worker_went_on_is_no_success(
     run = reruns.ui.launch(["marked"])
     assert run.status is status
     assert reruns.rows("tables/marked") == []
-    assert "publish the session with `lake publish`" in reruns.log(run)
-    reruns.lake.get_session(run.tags["lake/session"]).publish()
+    assert "run the job lake_recover with the session" in reruns.log(run)
+    recover(reruns.ui.instance, reruns.lake, run.tags["lake/session"], gate="blocking", keep_failed_for=KEEP)
     assert reruns.rows("tables/marked") == [{"n": 1}]
 
 

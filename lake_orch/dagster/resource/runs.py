@@ -20,6 +20,7 @@ from lake_orch.dagster.runs.run_session import (
     Gate,
     RunSession,
     check_not_published,
+    fence_ended_runs,
     from_tags,
     gate_of,
     inherited_session,
@@ -69,6 +70,8 @@ class LakeOfRuns(LakeRoot):
 
     # By run id. A process keeps its epoch: it never takes that of a worker that replaced it.
     _run_sessions: dict[str, RunSession] = PrivateAttr(default_factory=dict)
+    _begun_runs: set[str] = PrivateAttr(default_factory=set)
+    """The runs without a session that may write here, as nothing of theirs can be published twice."""
 
     @model_validator(mode="after")
     def _check_gate(self) -> "LakeOfRuns":
@@ -138,8 +141,12 @@ class LakeOfRuns(LakeRoot):
                     f"tag {GATE_TAG} is 'error', which holds back a whole run, but this one publishes each asset by "
                     f"itself: set the tag {SCOPE_TAG} to 'run', or leave it out"
                 )
-            if run.parent_run_id is not None and self.is_lake():
-                check_not_published(instance, run, self.open(), self.root, self.branch_of(run.tags, instance))
+            if self.is_lake() and run.run_id not in self._begun_runs:
+                branch = self.branch_of(run.tags, instance)
+                fence_ended_runs(instance, self.open(), branch)
+                if run.parent_run_id is not None:
+                    check_not_published(instance, run, self.open(), self.root, branch)
+                self._begun_runs.add(run.run_id)
             return None
         branch, publisher = self.branch_of(run.tags, instance), publisher_of_parent(instance, run)
         gate = self.gate_of(run.tags)
@@ -186,7 +193,7 @@ class LakeOfRuns(LakeRoot):
         session = None if stored is None else from_tags(stored)
         if stored is None or session is None or stored.tags.get(PUBLISHER_TAG) != "teardown":
             return
-        if not self._is_own(stored, session):
+        if not self._is_own(stored, session) or self.has_published(stored):
             return
 
         from lake_orch.dagster.runs.publishing import publish_session

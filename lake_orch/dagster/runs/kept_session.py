@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_orch.dagster.runs.gate import runs_of
 from lake_orch.dagster.runs.gathering import is_backfilled_again
 from lake_orch.dagster.runs.lineage import will_retry
 from lake_orch.dagster.runs.observations import materialized
 from lake_orch.dagster.runs.plan import plan_of
+from lake_orch.dagster.runs.run_session import find_record
 from lake_orch.dagster.runs.steps import StepStates
 from lake_orch.dagster.runs.upstream import made_elsewhere, newest_materializations
 from lake_orch.tags import BRANCH_TAG, RUN
@@ -51,9 +53,15 @@ def completed_session(
     plan = plan_of(instance, run) if kept else None
     planned = set(plan.step_keys_to_execute) if plan else set()
     for record in sorted(kept, key=lambda record: record.opened, reverse=True):
-        if _is_completed(instance, run, planned, record, reads):
+        # It may be past its time, which is recorded when somebody looks.
+        if _is_completed(instance, run, planned, record, reads) and _is_kept(lake, record.id):
             return record.id
     return None
+
+
+def _is_kept(lake: Lake, session: str) -> bool:
+    record = find_record(lake, session)
+    return record is not None and record.state in (OPEN, FAILED)
 
 
 def _is_completed(

@@ -8,6 +8,8 @@ that this step continues.
 
 from __future__ import annotations
 
+import math
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 from dagster import DagsterEventType
@@ -36,14 +38,16 @@ _WILL_RETRY, _RETRIED_AS, _RETRY_STRATEGY = (
 def step_lineage(instance: DagsterInstance, run: DagsterRun, step_key: str) -> str:
     """Return the run id that is part of the identity of this step's writes.
 
-    It is the run's id, or its parent's lineage if the run re-executes the parent from failure and this step did not
-    succeed in the parent.
+    It is the run's id, or its parent's lineage if the run re-executes the parent from failure and this step had not
+    succeeded in the parent by then.
     """
     current = run
     run_ids = {run.run_id}
     while len(run_ids) < MAX_ANCESTORS and current.parent_run_id and current.parent_run_id not in run_ids:
         parent = instance.get_run_by_id(current.parent_run_id)
-        if parent is None or not continues(instance, current, parent) or _succeeded(instance, parent, step_key):
+        if parent is None or not continues(instance, current, parent):
+            break
+        if has_succeeded(instance, parent, step_key, before=current):
             break
         run_ids.add(parent.run_id)
         current = parent
@@ -140,8 +144,31 @@ def _planned_steps(instance: DagsterInstance, run: DagsterRun) -> set[str]:
     return set(plan.step_keys_to_execute) if plan else set()
 
 
-def _succeeded(instance: DagsterInstance, run: DagsterRun, step_key: str) -> bool:
-    return step_key in _successful_steps(instance, run)
+def has_succeeded(instance: DagsterInstance, run: DagsterRun, step_key: str, *, before: DagsterRun) -> bool:
+    """Return whether a step of a run had succeeded when another run was made.
+
+    A run whose worker was taken for dead goes on. What it does after its re-execution was made is no news to nobody.
+    """
+    made = made_at(instance, before)
+    entries = instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_SUCCESS)
+    return any(entry.step_key == step_key and entry.timestamp <= made for entry in entries)
+
+
+def was_success(instance: DagsterInstance, run: DagsterRun, *, before: DagsterRun) -> bool:
+    """Return whether a run had ended as a success when another run was made."""
+    if not run.is_success:
+        return False
+    record = instance.get_run_record_by_id(run.run_id)
+    return record is None or record.end_time is None or record.end_time <= made_at(instance, before)
+
+
+def made_at(instance: DagsterInstance, run: DagsterRun) -> float:
+    """Return when a run was made, as seconds since the epoch; infinity if the instance does not know it."""
+    record = instance.get_run_record_by_id(run.run_id)
+    if record is None:
+        return math.inf
+    made = record.create_timestamp
+    return (made if made.tzinfo else made.replace(tzinfo=UTC)).timestamp()
 
 
 def _successful_steps(instance: DagsterInstance, run: DagsterRun) -> set[str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from dagster import DagsterRunStatus, RunsFilter
 
 from lake_core.errors import LakeError
+from lake_core.lake.errors import StaleEpoch
 from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_orch.dagster.runs.gate import runs_of
 from lake_orch.dagster.runs.lineage import will_retry
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 _PAGE = 1000
 """The number of runs in one query."""
+_TRIES = 3
+"""How often a publish is tried again because others have taken the session over from its run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +48,11 @@ class SessionOutcome:
     session: str
     run: str | None
     """The last run that wrote into it."""
-    outcome: Literal["running", "retrying", "failed", "expired", "kept", "elsewhere"]
+    outcome: Literal["running", "retrying", "failed", "expired", "kept", "elsewhere", "published"]
     """`running`: its run is in progress.
 
     `retrying`: its run will be retried. `failed`, `expired`: its new state. `kept`: it had failed before. `elsewhere`:
-    it has no run in this instance.
+    it has no run in this instance. `published`: somebody has published it in the meantime.
     """
     reason: str = ""
     publishable: bool = False
@@ -82,6 +85,9 @@ def settle_session(
         return SessionOutcome(record.id, last.run_id if last else None, "expired", record.reason)
     if last is None:
         return SessionOutcome(record.id, None, "elsewhere")
+    if is_resumed(record, last):
+        # The run that has resumed it may have ended before it could say so in its tags.
+        last = instance.get_run_by_id(record.owner) or last
     if not last.is_finished or is_resumed(record, last):
         return SessionOutcome(record.id, last.run_id, "running")
     publishable, held_back = prospects(instance, record.id, last, gate)
@@ -95,9 +101,10 @@ def settle_session(
         # A worker that is only taken for dead must not publish what its run's page says is not published.
         handle.fence()
     handle.fail(reason, keep=keep_failed_for)
-    report_unpublished(
-        instance, last, lake.get_session(record.id).record, advice_on(instance, record.id, publishable, held_back)
-    )
+    settled = lake.get_session(record.id).record
+    if settled.is_published:
+        return SessionOutcome(record.id, last.run_id, "published")
+    report_unpublished(instance, last, settled, advice_on(instance, record.id, publishable, held_back))
     evaluate_again(instance, lake, record.id)
     return SessionOutcome(record.id, last.run_id, "failed", reason, publishable, held_back)
 
@@ -109,7 +116,8 @@ def recoverable(instance: DagsterInstance, lake: Lake) -> list[str]:
 
 def _obstacles(instance: DagsterInstance, lake: Lake) -> dict[str, str | None]:
     """Return why each unpublished session cannot be recovered; None for one that can."""
-    return {record.id: _obstacle(instance, record.id) for record in lake.list_sessions()}
+    records = (lake.get_session(record.id).record for record in lake.list_sessions())
+    return {record.id: _obstacle(instance, record) for record in records}
 
 
 def recover(
@@ -128,14 +136,21 @@ def recover(
     Raises NothingToRecover if steps failed or are running, or if a later run did the same work, and the errors of
     publishing.
     """
-    own = RunSession(session, lake.get_session(session).epoch)  # a run that resumes it from now on refuses the publish
-    obstacle = _obstacle(instance, session)
-    if obstacle is not None:
-        raise NothingToRecover(obstacle)
-    last = runs_of(instance, session)[-1]
-    return publish_session(
-        instance, lake, own, gate=lift_gate or held_gate(last.tags, gate), keep_failed_for=keep_failed_for
-    )
+    for is_last in (*[False] * _TRIES, True):
+        handle = lake.get_session(session)  # a run that resumes it from now on refuses the publish
+        obstacle = None if handle.record.is_published else _obstacle(instance, handle.record, asked=True)
+        if obstacle is not None:
+            raise NothingToRecover(obstacle)
+        runs = runs_of(instance, session)
+        own_gate = lift_gate or (held_gate(runs[-1].tags, gate) if runs else gate)
+        own = RunSession(session, handle.epoch)
+        try:
+            return publish_session(instance, lake, own, gate=own_gate, keep_failed_for=keep_failed_for)
+        except StaleEpoch:
+            # A run of the branch, or a sensor, has taken the session over from its own run.
+            if is_last:
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
 def recover_all(
@@ -162,8 +177,11 @@ def recover_all(
     return outcome
 
 
-def _obstacle(instance: DagsterInstance, session: str) -> str | None:
-    """Return the reason not to recover a session, or None."""
+def _obstacle(instance: DagsterInstance, record: SessionRecord, *, asked: bool = False) -> str | None:
+    """Return the reason not to recover a session, or None. `asked`: whether somebody has named it."""
+    session = record.id
+    if record.state not in (OPEN, FAILED):
+        return f"session {session} has ended ({record.state}): what it held is gone, so start a new run of all steps"
     runs = runs_of(instance, session)
     if not runs:
         return f"session {session} has no run in this Dagster instance: publish it with `lake publish {session}`"
@@ -174,11 +192,8 @@ def _obstacle(instance: DagsterInstance, session: str) -> str | None:
     if StepStates(instance, session).unfinished():
         why = f"run {last.run_id} was canceled" if is_canceled else f"steps of run {last.run_id} failed"
         return f"{why}: re-execute it from failure, which resumes session {session}"
-    if is_canceled:
-        return (
-            f"run {last.run_id} was canceled after its last step: to publish what it made nevertheless, run "
-            f"`lake publish {session}`"
-        )
+    if is_canceled and not asked:
+        return f"run {last.run_id} was canceled after its last step: name session {session} to publish it nevertheless"
     later = _started_over(instance, runs)
     if later:
         return f"run {later[0].run_id} has repeated the work of session {session}: publishing both would duplicate it"

@@ -15,7 +15,7 @@ from dagster import DagsterRunStatus
 from lake_core.lake.errors import SessionClosed, SessionNotFound
 from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, OPEN
 from lake_orch._dagster import StepEventStatus
-from lake_orch.dagster.runs.lineage import ancestors, continues
+from lake_orch.dagster.runs.lineage import ancestors, continues, was_success
 from lake_orch.dagster.runs.plan import plan_of
 from lake_orch.dagster.runs.title import title_of
 from lake_orch.errors import InvalidDefinition, SessionLost
@@ -140,7 +140,7 @@ def open_run_session(
     run_session = from_tags(_stored(instance, run))
     inherited = None if run_session else inherited_session(instance, run, lake, root) or continued
     if run_session is None and inherited is None:
-        _fence_ended_runs(instance, lake, branch)
+        fence_ended_runs(instance, lake, branch)
         check_not_published(instance, run, lake, root, branch)
     id = run_session.id if run_session else inherited or session_id(run.run_id)
     record = find_record(lake, id)
@@ -203,7 +203,7 @@ def check_not_published(instance: DagsterInstance, run: DagsterRun, lake: Lake, 
     that has published nothing.
     """
     for number, parent in enumerate(ancestors(instance, run)):
-        if parent.is_success:
+        if was_success(instance, parent, before=run):
             return
         if number == 0 and continues(instance, run, parent) and not _repeats(instance, run, parent):
             return
@@ -226,7 +226,7 @@ def is_resumed(record: SessionRecord, run: DagsterRun) -> bool:
     return session is not None and record.epoch > session.epoch and record.owner != run.run_id
 
 
-def _fence_ended_runs(instance: DagsterInstance, lake: Lake, branch: str) -> None:
+def fence_ended_runs(instance: DagsterInstance, lake: Lake, branch: str) -> None:
     """Keep the workers of failed runs from publishing on a branch.
 
     Dagster marks a run failed whose worker does not answer. What it has written may be written again, by a run that
@@ -252,7 +252,7 @@ def _fenced(lake: Lake, run: DagsterRun, session: RunSession) -> SessionRecord |
 
 
 def _repeats(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
-    """Return whether a run executes steps that succeeded in the run that it continues."""
+    """Return whether a run executes steps that have succeeded in the run that it continues."""
     plan = plan_of(instance, run)
     planned = set(plan.step_keys_to_execute) if plan else set()
     statistics = instance.get_run_step_stats(parent.run_id)

@@ -29,7 +29,7 @@ CORRECT_DATA = (
 )
 PASS_GATE = f"{CORRECT_DATA}. To publish the data as it is, run the job lake_recover with the session and another gate"
 RECOVER = "every step succeeded, so run the job lake_recover to publish the session"
-PUBLISH = "publish the session with `lake publish`, as every step succeeded, or re-execute all steps"
+PUBLISH = "every step succeeded, so run the job lake_recover with the session to publish it, or re-execute all steps"
 
 
 def advice_after(error: BaseException | None, *, checks_failed: bool = False) -> str:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from dagster import AssetRecordsFilter
 
 from lake_core.lake.errors import RefNotFound
+from lake_core.lake.refs.session_record import ABANDONED, EXPIRED
 from lake_core.workspace import PUBLISHED
 from lake_orch.dagster.runs.observations import awaited_session, lacks_publish_state, value_of
-from lake_orch.dagster.runs.run_session import session_of
+from lake_orch.dagster.runs.run_session import find_record, session_of
 from lake_orch.tags import SESSION_TAG
 from lake_pipes.metadata import BRANCH, COMMIT, STATE
 
@@ -78,6 +79,11 @@ class LakeBranch:
             return False
         return self.open is None or self._is_on(publish.branch, publish)
 
+    def has_discarded(self, session: str | None) -> bool:
+        """Return whether the lake is known to have ended a session unpublished: nobody will publish it any more."""
+        record = find_record(self.open(), session) if self.open is not None and session is not None else None
+        return record is not None and record.state in (ABANDONED, EXPIRED)
+
     def _is_on(self, branch: str, publish: Publish) -> bool:
         if self.open is None or publish.commit is None:
             return branch == publish.branch
@@ -115,6 +121,16 @@ def unseen(instance: DagsterInstance, key: AssetKey, branch: LakeBranch) -> dict
         if publish is None or branch.awaits(publish):
             result[partition] = Unseen(partition, session, publish)
     return result
+
+
+def awaited(instance: DagsterInstance, key: AssetKey, branch: LakeBranch) -> dict[str | None, Unseen]:
+    """Return those that readers may yet see: nobody will publish what a session held that was abandoned or expired."""
+    waiting = unseen(instance, key, branch)
+    return {
+        partition: each
+        for partition, each in waiting.items()
+        if each.publish is not None or not branch.has_discarded(each.session)
+    }
 
 
 def visible_publish(record: EventLogRecord) -> Publish | None:
