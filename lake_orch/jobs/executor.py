@@ -13,7 +13,6 @@ from dagster import (
     AssetKey,
     DagsterEvent,
     DagsterExecutionInterruptedError,
-    DagsterRunStatus,
     Executor,
     ExecutorDefinition,
     InitExecutorContext,
@@ -27,7 +26,7 @@ from lake_orch.dagster.runs.gate import failed_checks
 from lake_orch.dagster.runs.kept_session import completed_session
 from lake_orch.dagster.runs.lineage import mapped_steps_left_out
 from lake_orch.dagster.runs.published_state import evaluate_again
-from lake_orch.dagster.runs.publishing import check_steps, publish_session, published_metadata
+from lake_orch.dagster.runs.publishing import check_steps, check_still_runs, publish_session, published_metadata
 from lake_orch.dagster.runs.run_session import PublishScope, RunSession, open_run_session, scope_of
 from lake_orch.dagster.runs.steps import StepStates
 from lake_orch.dagster.runs.unpublished import advice_after, unpublished_message, unpublished_metadata
@@ -37,8 +36,6 @@ from lake_orch.resources import LakeResource
 from lake_orch.tags import SESSION_TAG
 
 _LOG = logging.getLogger(__name__)
-
-_ENDED = (DagsterRunStatus.CANCELING, DagsterRunStatus.CANCELED, DagsterRunStatus.FAILURE, DagsterRunStatus.SUCCESS)
 
 
 class SessionExecutor(Executor):
@@ -113,16 +110,12 @@ class SessionExecutor(Executor):
                 yield event
             if steps:
                 reason = f"steps failed: {', '.join(steps[:10])}"
-            elif (now := _status(plan_context)) is None or now in _ENDED:
-                reason = f"its run is {now.value.lower() if now else 'gone'}"
-                # Otherwise Dagster would mark the run as successful.
-                error = DagsterExecutionInterruptedError(f"session {session.id} is not published: {reason}")
-                raise error
             else:
                 try:
+                    check_still_runs(instance, run.run_id)
                     published = publish_session(instance, lake, session, gate=gate, keep_failed_for=keep)
-                except Exception as refusal:
-                    error = refusal
+                except (Exception, DagsterExecutionInterruptedError) as refusal:
+                    error, reason = refusal, str(refusal)
                     raise
                 metadata = published_metadata(session, branch, published, resumed=session.resumed)
                 yield _event(
@@ -180,12 +173,6 @@ def _reads(plan_context: PlanOrchestrationContext) -> set[AssetKey]:
     layer = plan_context.job.get_definition().asset_layer
     made = layer.selected_asset_keys
     return {parent for key in made for parent in layer.get(key).parent_keys} - made
-
-
-def _status(plan_context: PlanOrchestrationContext) -> DagsterRunStatus | None:
-    """Return the run's current status: a user may have canceled it by force."""
-    run = plan_context.instance.get_run_by_id(plan_context.dagster_run.run_id)
-    return None if run is None else run.status
 
 
 def _event(plan_context: PlanOrchestrationContext, message: str, metadata: dict[str, Any]) -> DagsterEvent:

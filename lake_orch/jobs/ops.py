@@ -11,7 +11,7 @@ import dagster as dg
 from pydantic import Field
 
 from lake_core.lake.errors import NothingToApply
-from lake_orch.dagster.runs.publishing import publish_session, published_metadata
+from lake_orch.dagster.runs.publishing import check_still_runs, publish_session, published_metadata
 from lake_orch.dagster.runs.recovery import recover, recover_all
 from lake_orch.dagster.runs.run_session import RunSession, gate_named, open_run_session, session_of
 from lake_orch.errors import GateFailed, InvalidDefinition
@@ -155,11 +155,7 @@ def lake_publish_asset(key: str | Sequence[str] | dg.AssetKey, deps: Any, **opti
 
 def _publish(context: dg.OpExecutionContext, lake: LakeResource) -> dict[str, Any]:
     session, tags = _session(context, lake), context.run_tags
-    run = context.instance.get_run_by_id(context.run_id)
-    if run is not None and (run.is_finished or run.status is dg.DagsterRunStatus.CANCELING):
-        raise dg.DagsterExecutionInterruptedError(
-            f"session {session.id} is not published: the run is {run.status.value.lower()}"
-        )
+    check_still_runs(context.instance, context.run_id)
     keep = lake.keep_failed
     published = publish_session(
         context.instance, lake.open(), session, gate=lake.gate_of(tags), keep_failed_for=keep, by=context.run

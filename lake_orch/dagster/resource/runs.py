@@ -8,7 +8,6 @@ from dagster import (
     DagsterExecutionInterruptedError,
     DagsterInstance,
     DagsterRun,
-    DagsterRunStatus,
     InitResourceContext,
 )
 from pydantic import Field, PrivateAttr, model_validator
@@ -196,20 +195,17 @@ class LakeOfRuns(LakeRoot):
         if not self._is_own(stored, session) or self.has_published(stored):
             return
 
-        from lake_orch.dagster.runs.publishing import publish_session
+        from lake_orch.dagster.runs.publishing import check_still_runs, publish_session
         from lake_orch.dagster.runs.steps import StepStates
 
         if StepStates(instance, session.id).unfinished():
             return
-        if stored.is_finished or stored.status is DagsterRunStatus.CANCELING:
-            raise DagsterExecutionInterruptedError(
-                f"session {session.id} of this run is not published: the run is {stored.status.value.lower()}"
-            )
         try:
+            check_still_runs(instance, run.run_id)
             published = publish_session(
                 instance, self.open(), session, gate=self.gate_of(stored.tags), keep_failed_for=self.keep_failed
             )
-        except Exception as error:
+        except (Exception, DagsterExecutionInterruptedError) as error:
             message = f"session {session.id} of this run is not published: {error}"
             if context.log:
                 context.log.error(message)

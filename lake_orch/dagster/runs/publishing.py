@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from dagster import MetadataValue
+from dagster import DagsterExecutionInterruptedError, DagsterRunStatus, MetadataValue
 
 from lake_core.lake.errors import Conflict, UnfinishedTasks
 from lake_core.readable import listed
@@ -44,6 +44,16 @@ def check_gate(instance: DagsterInstance, session: str, gate: Gate) -> None:
     failed = failed_checks(instance, session, gate)
     if failed:
         raise GateFailed(_gate_message(session, failed), checks=[str(check) for check in failed])
+
+
+def check_still_runs(instance: DagsterInstance, run_id: str) -> None:
+    """Check that a run that is about to publish has not been ended from outside, by run monitoring or a person.
+
+    Raises DagsterExecutionInterruptedError, for which Dagster leaves the run as it is: it does not call it a success.
+    """
+    run = instance.get_run_by_id(run_id)
+    if run is None or run.is_finished or run.status is DagsterRunStatus.CANCELING:
+        raise DagsterExecutionInterruptedError(f"its run is {run.status.value.lower() if run else 'gone'}")
 
 
 def publish_session(
