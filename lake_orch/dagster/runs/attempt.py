@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from dagster import (
@@ -21,7 +21,7 @@ from dagster import (
 from lake_core.lake.refs.session_record import SessionRecord
 from lake_core.workspace import Assignment
 from lake_orch._dagster import StepExecutionContext
-from lake_orch.dagster.runs.lineage import step_lineage
+from lake_orch.dagster.runs.lineage import step_lineage, time_made
 from lake_orch.dagster.runs.marker import app_id
 from lake_orch.dagster.runs.title import named_job
 from lake_orch.tags import OUTPUT, RUN, STEP
@@ -156,7 +156,7 @@ class Attempt:
     def since(self) -> datetime | None:
         """Return a time before the first attempt at this output, or None if Dagster has no record."""
         record = self.instance.get_run_record_by_id(self._lineage)
-        return None if record is None else _aware(record.create_timestamp) - _CLOCKS_APART
+        return None if record is None else time_made(record) - _CLOCKS_APART
 
 
 def run_of(context: InputContext) -> RunOfStep | None:
@@ -183,10 +183,6 @@ def current_step() -> StepExecutionContext | None:
         return OpExecutionContext.get().get_step_execution_context()
     except DagsterInvariantViolationError:
         return None
-
-
-def _aware(moment: datetime) -> datetime:
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def partition_keys(context: StepContext) -> Sequence[str]:

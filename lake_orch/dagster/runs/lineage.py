@@ -9,7 +9,7 @@ that this step continues.
 from __future__ import annotations
 
 import math
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from dagster import DagsterEventType
@@ -20,7 +20,7 @@ from lake_orch.dagster.runs.plan import plan_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dagster import DagsterInstance, DagsterRun
+    from dagster import DagsterInstance, DagsterRun, RunRecord
 
 MAX_ANCESTORS = 64
 """The most ancestors to follow in a chain of re-executions. This limits the work if a chain is damaged."""
@@ -47,7 +47,7 @@ def step_lineage(instance: DagsterInstance, run: DagsterRun, step_key: str) -> s
         parent = instance.get_run_by_id(current.parent_run_id)
         if parent is None or not continues(instance, current, parent):
             break
-        if has_succeeded(instance, parent, step_key, before=current):
+        if _had_succeeded(instance, parent, step_key, before=current):
             break
         run_ids.add(parent.run_id)
         current = parent
@@ -144,12 +144,12 @@ def _planned_steps(instance: DagsterInstance, run: DagsterRun) -> set[str]:
     return set(plan.step_keys_to_execute) if plan else set()
 
 
-def has_succeeded(instance: DagsterInstance, run: DagsterRun, step_key: str, *, before: DagsterRun) -> bool:
+def _had_succeeded(instance: DagsterInstance, run: DagsterRun, step_key: str, *, before: DagsterRun) -> bool:
     """Return whether a step of a run had succeeded when another run was made.
 
-    A run whose worker was taken for dead goes on. What it does after its re-execution was made is no news to nobody.
+    A run whose worker was taken for dead goes on. Its re-execution does again what it does after that one was made.
     """
-    made = made_at(instance, before)
+    made = _made_at(instance, before)
     entries = instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_SUCCESS)
     return any(entry.step_key == step_key and entry.timestamp <= made for entry in entries)
 
@@ -159,16 +159,19 @@ def was_success(instance: DagsterInstance, run: DagsterRun, *, before: DagsterRu
     if not run.is_success:
         return False
     record = instance.get_run_record_by_id(run.run_id)
-    return record is None or record.end_time is None or record.end_time <= made_at(instance, before)
+    return record is None or record.end_time is None or record.end_time <= _made_at(instance, before)
 
 
-def made_at(instance: DagsterInstance, run: DagsterRun) -> float:
+def _made_at(instance: DagsterInstance, run: DagsterRun) -> float:
     """Return when a run was made, as seconds since the epoch; infinity if the instance does not know it."""
     record = instance.get_run_record_by_id(run.run_id)
-    if record is None:
-        return math.inf
+    return math.inf if record is None else time_made(record).timestamp()
+
+
+def time_made(record: RunRecord) -> datetime:
+    """Return when a run was made. Some storages of runs leave out the zone, which is UTC."""
     made = record.create_timestamp
-    return (made if made.tzinfo else made.replace(tzinfo=UTC)).timestamp()
+    return made if made.tzinfo else made.replace(tzinfo=UTC)
 
 
 def _successful_steps(instance: DagsterInstance, run: DagsterRun) -> set[str]:

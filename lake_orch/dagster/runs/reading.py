@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.lake.session.read_record import ReadRecord
 from lake_core.lake.session.shared_session import SharedSession
+from lake_orch.dagster.runs.lineage import time_made
 from lake_orch.tags import RUN
 
 if TYPE_CHECKING:
@@ -40,9 +41,7 @@ def pinned(lake: Lake, branch: str, path: str | None, instance: DagsterInstance,
     record = instance.get_run_record_by_id(run.run_id)
     if record is None:
         return branch
-    began = (
-        record.start_time or record.create_timestamp.replace(tzinfo=record.create_timestamp.tzinfo or UTC).timestamp()
-    )
+    began = record.start_time or time_made(record).timestamp()
     for commit in lake.log(branch, first_parent=True, since=datetime.fromtimestamp(began - 1, UTC)):
         if _made_at(commit) <= began or (
             commit.metadata.get(RUN) == run.run_id and (path is None or path in changed_datasets(commit))
