@@ -71,6 +71,7 @@ class LakeResource(ReadableLake):
                 discard_earlier_tries(shared, attempt)
             return attempt.assigned_to_session(self.root, shared.record, session.epoch)
         self._check_written_beside(attempt.instance, attempt.run)
+        self.begin_writes(attempt.instance, attempt.run)
         branch = self.branch_of(attempt.run.tags, attempt.instance)
         if self.is_lake():
             return attempt.assigned_to_branch(self.root, branch)

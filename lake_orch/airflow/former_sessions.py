@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lake_orch.runs.run import Run
 
 
-def check_former_sessions(run: Run, dag: DAG, ti: Any, path: str | None) -> None:
+def check_former_sessions(run: Run, dag: DAG, ti: Any, path: str) -> None:
     """Check that the run of a DAG has not published rows of a dataset under the name of what the DAG has no longer.
 
     Nobody would take these out: a session is found by the names of its run and its group, or of its task. So what the
@@ -29,7 +29,7 @@ def check_former_sessions(run: Run, dag: DAG, ti: Any, path: str | None) -> None
         run: The run that writes, with its metadata.
         dag: The DAG.
         ti: The task instance that writes.
-        path: The path of the dataset, or None for any.
+        path: The path of the dataset.
 
     Raises:
         InvalidDefinition: It has.
@@ -38,10 +38,10 @@ def check_former_sessions(run: Run, dag: DAG, ti: Any, path: str | None) -> None
         refs = run.lake.repository.refs()
         if record.commit is None or not refs.has_commit(record.commit) or not _stands(run, record):
             continue
-        if path is None or path in changed_datasets(refs.commit(record.commit)):
+        if path in changed_datasets(refs.commit(record.commit)):
             name = record.metadata["airflow/session"]
             raise InvalidDefinition(
-                f"this run has published {path or 'rows'} with {name!r}, which the DAG {dag.dag_id} has no longer, or "
+                f"this run has published {path} with {name!r}, which the DAG {dag.dag_id} has no longer, or "
                 "in another session: both would count. Give it its name and place back, or revert the commit "
                 f"{record.commit[:12]} (lake revert) and clear the run again"
             )

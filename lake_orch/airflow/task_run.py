@@ -48,15 +48,12 @@ class TaskRun:
         """Return the run of the task that is running, for a dataset that it writes.
 
         Raises:
-            InvalidDefinition: The dataset is in another lake or on another branch than the session of the task, or the
-                run has published it under the name of what its DAG has no longer.
+            InvalidDefinition: The dataset is in another lake or on another branch than the session of the task.
         """
         context = get_current_context()
         session = session_of(context)
         if session is None:
-            own = cls._of(context, None, connection, branch)
-            own.check_former(context, path)
-            return own
+            return cls._of(context, None, connection, branch)
         run = None if connection != session.connection else cls.of_session(session)
         if run is None or branch not in (None, session.branch, run.branch):
             raise InvalidDefinition(
@@ -65,7 +62,6 @@ class TaskRun:
                 f"connection {connection!r} and the branch {branch or DEFAULT_BRANCH!r}: a session publishes one "
                 "branch of one lake, so use two"
             )
-        run.check_former(context, path)
         return run
 
     @classmethod
@@ -77,11 +73,11 @@ class TaskRun:
         context = context or get_current_context()
         return cls._of(context, session, session.connection, session.branch_in(context))
 
-    def check_former(self, context: Any, path: str | None) -> None:
+    def check_former(self, path: str) -> None:
         """Raise InvalidDefinition if the run has published a dataset under the name of what its DAG has no longer."""
         from lake_orch.airflow.former_sessions import check_former_sessions
 
-        check_former_sessions(self.run, context["dag"], self.ti, path)
+        check_former_sessions(self.run, get_current_context()["dag"], self.ti, path)
 
     @classmethod
     def _of(cls, context: Any, session: SessionGroup | None, connection: str, branch: str | None) -> TaskRun:

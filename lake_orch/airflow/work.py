@@ -42,7 +42,6 @@ class SessionWork:
                     "into it"
                 )
             run = TaskRun.of_session(self.session)
-            run.check_former(get_current_context(), None)
             workspace = run.begin()
             record = run.run.session
             assignment = Assignment(

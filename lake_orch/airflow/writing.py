@@ -61,13 +61,17 @@ class LakeWrite:
         """Begin to write into a dataset. Its settings are checked first.
 
         Raises:
-            InvalidDefinition: The settings contradict one another, or the format has no such setting.
+            InvalidDefinition: The settings contradict one another, the format has no such setting, or the run has
+                published the dataset under the name of what its DAG has no longer.
         """
         run = TaskRun.writing_to(dataset.path, dataset.connection, dataset.branch)
         format = asset_format(dataset.format, {})
         output = _output(dataset, run, slice, mode, keys, get_current_context())
         format.check(output)
-        return cls(dataset, run, run.begin(replaces=_replaces(output)), format, output)
+        replaces = _replaces(output)
+        if not replaces:
+            run.check_former(dataset.path)
+        return cls(dataset, run, run.begin(replaces=replaces), format, output)
 
     def run_with(self, function: Callable[[], Any]) -> dict[str, Any] | None:
         """Call a function, write what it returns, and return a reference to it. None stands for nothing to write."""

@@ -13,6 +13,7 @@ from dagster import (
     AssetKey,
     DagsterEvent,
     DagsterExecutionInterruptedError,
+    DagsterInstance,
     Executor,
     ExecutorDefinition,
     InitExecutorContext,
@@ -26,7 +27,13 @@ from lake_orch.dagster.runs.gate import failed_checks
 from lake_orch.dagster.runs.kept_session import completed_session
 from lake_orch.dagster.runs.lineage import mapped_steps_left_out
 from lake_orch.dagster.runs.published_state import evaluate_again
-from lake_orch.dagster.runs.publishing import check_steps, check_still_runs, publish_session, published_metadata
+from lake_orch.dagster.runs.publishing import (
+    check_steps,
+    check_still_runs,
+    is_ended,
+    publish_session,
+    published_metadata,
+)
 from lake_orch.dagster.runs.run_session import PublishScope, RunSession, open_run_session, scope_of
 from lake_orch.dagster.runs.steps import StepStates
 from lake_orch.dagster.runs.unpublished import advice_after, unpublished_message, unpublished_metadata
@@ -129,8 +136,7 @@ class SessionExecutor(Executor):
             _leave_failed(lake, session, reason, keep)
             raise
         except BaseException as raised:
-            # Run monitoring may start another worker, while the steps go on and write into the session.
-            if not (isinstance(raised, DagsterExecutionInterruptedError) and instance.run_will_resume(run.run_id)):
+            if not _goes_on(instance, run.run_id, raised):
                 yield from self._unpublished(plan_context, lake, session, reason, keep, error)
             raise
         yield from self._unpublished(plan_context, lake, session, reason, keep, error)
@@ -153,6 +159,13 @@ class SessionExecutor(Executor):
         if record is not None and message is not None:
             yield _event(plan_context, message, unpublished_metadata(record))
             evaluate_again(plan_context.instance, lake, session.id)
+
+
+def _goes_on(instance: DagsterInstance, run_id: str, raised: BaseException) -> bool:
+    """Return whether run monitoring will start another worker for a run, while its steps write into the session."""
+    run = instance.get_run_by_id(run_id)
+    is_stopped = isinstance(raised, DagsterExecutionInterruptedError) and run is not None and not is_ended(run)
+    return is_stopped and instance.run_will_resume(run_id)
 
 
 def _leave_failed(lake: Lake, session: RunSession, reason: str, keep: timedelta) -> SessionRecord | None:

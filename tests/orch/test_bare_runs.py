@@ -15,6 +15,7 @@ from lake_core import Lake
 from lake_core.errors import LakeError
 from lake_core.lake.errors import RefNotFound
 from lake_orch import DeltaIOManager, GateFailed, LakeResource, NotALake, testing
+from lake_orch.dagster.runs.publishing import check_still_runs
 from lake_orch.jobs.ops import abandon, merge_branch, open_session, publish
 
 ROWS = pa.table({"id": [1, 2]})
@@ -160,6 +161,15 @@ def test_a_bare_run_that_was_canceled_while_it_worked_publishes_nothing(
     assert run is not None
     assert run.status is dg.DagsterRunStatus.CANCELED
     assert tables(lake) == {}
+
+
+def test_a_run_that_is_called_a_success_before_its_teardown_still_publishes(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    """Dagster does not wait for the teardown of steps that run elsewhere."""
+    run = dg.materialize(assets(), resources=resources(lake), instance=instance)
+    assert run.success
+    check_still_runs(instance, run.run_id)
 
 
 def test_each_asset_publishes_by_itself_by_default(lake: Lake, instance: dg.DagsterInstance) -> None:

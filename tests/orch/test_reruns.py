@@ -24,6 +24,7 @@ from lake_orch.dagster.runs.recovery import recover, settle
 from lake_orch.errors import StepsLeftOut, UpstreamUnpublished
 from lake_orch.jobs import executor
 from lake_orch.jobs.backfill import merge_backfills
+from lake_orch.tags import EPOCH_TAG
 from tests.orch.user_interface import UserInterface, user_interface
 
 ALL = ["orders", "totals", "later"]
@@ -437,6 +438,34 @@ def test_a_worker_that_is_to_be_resumed_leaves_the_session_open(start: Start, mo
     run = reruns.ui.launch(["left"])
     assert reruns.lake.get_session(run.tags["lake/session"]).record.state == "open"
     assert "Nothing of this run is published" not in reruns.log(run)
+
+
+def test_a_run_that_was_canceled_is_told_although_run_monitoring_resumes_workers(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reruns = start()
+    monkeypatch.setattr(dg.DagsterInstance, "run_will_resume", lambda self, run: True)
+    reruns.fail("canceled")
+    run = reruns.ui.launch(["marked"])
+    assert reruns.lake.get_session(run.tags["lake/session"]).record.state == "failed"
+    assert "Nothing of this run is published" in reruns.log(run)
+
+
+def test_a_run_that_only_reads_takes_nothing_over(start: Start) -> None:
+    """Credentials for reading suffice for it."""
+    reruns = start()
+    run = reruns.ui.launch(["left"], lake__scope="asset")
+    reruns.fail("totals-b")
+    failed = reruns.ui.launch(ALL, "b")
+    session = failed.tags["lake/session"]
+    reruns.lake.open_session(id=session, owner=failed.run_id)  # as if its process had died before it could report that
+    epoch = reruns.lake.get_session(session).epoch
+    reruns.ui.instance.add_run_tags(failed.run_id, {EPOCH_TAG: str(epoch)})
+    lake = LakeResource(root=reruns.lake.url)
+    lake.place_of(reruns.ui.instance, run)
+    assert reruns.lake.get_session(session).epoch == epoch
+    lake.begin_writes(reruns.ui.instance, run)
+    assert reruns.lake.get_session(session).epoch == epoch + 1
 
 
 @pytest.mark.parametrize("status", [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED])

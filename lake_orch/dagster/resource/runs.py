@@ -70,7 +70,7 @@ class LakeOfRuns(LakeRoot):
     # By run id. A process keeps its epoch: it never takes that of a worker that replaced it.
     _run_sessions: dict[str, RunSession] = PrivateAttr(default_factory=dict)
     _begun_runs: set[str] = PrivateAttr(default_factory=set)
-    """The runs without a session that may write here, as nothing of theirs can be published twice."""
+    """The runs without a session that have passed `begin_writes`."""
 
     @model_validator(mode="after")
     def _check_gate(self) -> "LakeOfRuns":
@@ -140,18 +140,26 @@ class LakeOfRuns(LakeRoot):
                     f"tag {GATE_TAG} is 'error', which holds back a whole run, but this one publishes each asset by "
                     f"itself: set the tag {SCOPE_TAG} to 'run', or leave it out"
                 )
-            if self.is_lake() and run.run_id not in self._begun_runs:
-                branch = self.branch_of(run.tags, instance)
-                fence_ended_runs(instance, self.open(), branch)
-                if run.parent_run_id is not None:
-                    check_not_published(instance, run, self.open(), self.root, branch)
-                self._begun_runs.add(run.run_id)
             return None
         branch, publisher = self.branch_of(run.tags, instance), publisher_of_parent(instance, run)
         gate = self.gate_of(run.tags)
         return open_run_session(
             instance, run, self.open(), branch=branch, root=self.root, publisher=publisher, gate=gate
         )
+
+    def begin_writes(self, instance: DagsterInstance, run: DagsterRun) -> None:
+        """Check that a run without a session repeats nothing that is published, or may be by a worker taken for dead.
+
+        Raises:
+            SessionClosed: It repeats what a failed run has published.
+        """
+        if not self.is_lake() or run.run_id in self._begun_runs:
+            return
+        branch = self.branch_of(run.tags, instance)
+        fence_ended_runs(instance, self.open(), branch)
+        if run.parent_run_id is not None:
+            check_not_published(instance, run, self.open(), self.root, branch)
+        self._begun_runs.add(run.run_id)
 
     def place_of(self, instance: DagsterInstance, run: DagsterRun) -> RunPlace:
         """Return the branch that a run publishes to, and its session if it has one."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from dagster import DagsterRunStatus
+from dagster import DagsterRunStatus, RunsFilter
 
 from lake_core.lake.errors import SessionClosed, SessionNotFound
 from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, OPEN
@@ -43,6 +43,7 @@ PublishScope: TypeAlias = Literal["asset", "run"]
 Gate: TypeAlias = Literal["blocking", "error", "none"]
 Publisher: TypeAlias = Literal["executor", "testing", "op", "teardown"]
 
+_FAILED = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 GATES: tuple[Gate, ...] = ("blocking", "error", "none")
 
 EXPIRY = MOST_EXPIRY
@@ -232,12 +233,11 @@ def fence_ended_runs(instance: DagsterInstance, lake: Lake, branch: str) -> None
     Dagster marks a run failed whose worker does not answer. What it has written may be written again, by a run that
     nobody told of it. So the worker must not publish when it goes on.
     """
-    for record in lake.list_sessions():
-        if record.state == OPEN and record.branch == branch and record.owner:
-            run = instance.get_run_by_id(record.owner)
-            session = from_tags(run) if run is not None else None
-            if run is not None and session is not None and session.id == record.id:
-                _fenced(lake, run, session)
+    owners = {record.owner for record in lake.list_sessions() if record.state == OPEN and record.branch == branch}
+    for run in instance.get_runs(RunsFilter(run_ids=sorted(owners - {""}), statuses=list(_FAILED))) if owners else ():
+        session = from_tags(run)
+        if session is not None:
+            _fenced(lake, run, session)
 
 
 def _fenced(lake: Lake, run: DagsterRun, session: RunSession) -> SessionRecord | None:
@@ -245,7 +245,7 @@ def _fenced(lake: Lake, run: DagsterRun, session: RunSession) -> SessionRecord |
     record = find_record(lake, session.id)
     if record is None or record.state != OPEN or record.epoch > session.epoch or record.owner != run.run_id:
         return record
-    if run.status not in (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED):
+    if run.status not in _FAILED:
         return record
     lake.get_session(session.id, epoch=session.epoch).fence()
     return find_record(lake, session.id)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from lake_core.lake import Lake
 
+_MOST_COMMITS = 10_000
+"""The number of a branch's commits that one walk looks at."""
 _RECORDS = 1000
 """The number of an asset's last events to read. Earlier ones are already published, or never will be."""
 
@@ -64,6 +66,8 @@ class LakeBranch:
     """Opens the lake; None if it is not known."""
     _has: dict[tuple[str, str], bool] = field(default_factory=dict)
     """Whether branches have commits."""
+    _lines: dict[str, frozenset[str]] = field(default_factory=dict)
+    """The commits that branches were at, as far back as one walk has come."""
 
     def shows(self, publish: Publish) -> bool:
         """Return whether this branch has what was published: here, or elsewhere and brought here since.
@@ -96,7 +100,12 @@ class LakeBranch:
         if branch == published_on == lake.repository.format.branch:
             return True
         try:
-            return lake.has_reached(commit, branch)
+            if branch not in self._lines:
+                # One walk finds most of them. Each of the others needs a walk of its own.
+                self._lines[branch] = frozenset(
+                    each.id for each in lake.log(branch, first_parent=True, limit=_MOST_COMMITS)
+                )
+            return commit in self._lines[branch] or lake.has_reached(commit, branch)
         except RefNotFound:
             return branch == published_on and branch in lake.list_branches()
 
