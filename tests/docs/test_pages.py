@@ -71,15 +71,14 @@ def test_sessions(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert len(lake.log()) == 4, "each asset by itself"
 
 
-def test_a_bare_publish_that_fails_does_not_fail_its_run(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_bare_publish_that_fails_fails_its_run(lake: Lake, instance: dg.DagsterInstance) -> None:
     """As docs/sessions.md says of bare runs."""
     names = run_blocks("sessions.md")
     resource = names["LakeResource"](root="lake", scope="run")
     lake.settings.protect("main")
     assets = [names["orders"], names["totals"]]
-    assert dg.materialize(
-        assets, resources={"io_manager": names["DeltaIOManager"](lake=resource)}, instance=instance
-    ).success
+    resources = {"io_manager": names["DeltaIOManager"](lake=resource)}
+    assert not dg.materialize(assets, resources=resources, instance=instance, raise_on_error=False).success
     assert rows(lake) == {}
     assert [session.state for session in lake.list_sessions()] == ["failed"]
     lake.settings.unprotect("main")
