@@ -451,6 +451,13 @@ def test_a_run_that_was_canceled_is_told_although_run_monitoring_resumes_workers
     assert "Nothing of this run is published" in reruns.log(run)
 
 
+@pytest.mark.parametrize("scope", ["run", "asset"])
+def test_a_session_that_no_run_owns_is_in_nobodys_way(start: Start, scope: str) -> None:
+    reruns = start()
+    reruns.lake.open_session(id="by-hand")
+    assert reruns.ui.launch(["left"], lake__scope=scope).is_success
+
+
 def test_a_run_that_only_reads_takes_nothing_over(start: Start) -> None:
     """Credentials for reading suffice for it."""
     reruns = start()

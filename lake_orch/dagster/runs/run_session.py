@@ -233,8 +233,9 @@ def fence_ended_runs(instance: DagsterInstance, lake: Lake, branch: str) -> None
     Dagster marks a run failed whose worker does not answer. What it has written may be written again, by a run that
     nobody told of it. So the worker must not publish when it goes on.
     """
-    owners = {record.owner for record in lake.list_sessions() if record.state == OPEN and record.branch == branch}
-    for run in instance.get_runs(RunsFilter(run_ids=sorted(owners - {""}), statuses=list(_FAILED))) if owners else ():
+    open_here = (record for record in lake.list_sessions() if record.state == OPEN and record.branch == branch)
+    owners = sorted({record.owner for record in open_here if record.owner})
+    for run in instance.get_runs(RunsFilter(run_ids=owners, statuses=list(_FAILED))) if owners else ():
         session = from_tags(run)
         if session is not None:
             _fenced(lake, run, session)
