@@ -320,14 +320,14 @@ def test_a_worker_that_goes_on_does_not_publish_what_was_done_again(
     start: Start, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     reruns = start()
-    done: list[dg.DagsterRun] = []
+    repeats: list[dg.DagsterRun] = []
 
     def do_again(run: dg.DagsterRun) -> None:
-        done.append(reruns.ui.again(run, "ALL_STEPS") if by == "all steps" else reruns.ui.launch(["left"]))
+        repeats.append(reruns.ui.again(run, "ALL_STEPS") if by == "all steps" else reruns.ui.launch(["left"]))
 
     stall(reruns, monkeypatch, do_again)
     stalled = reruns.ui.launch(["left"])
-    assert done[0].is_success
+    assert repeats[0].is_success
     assert stalled.status is dg.DagsterRunStatus.FAILURE
     assert StaleEpoch.__name__ in reruns.ui.errors(stalled)
     assert reruns.rows("tables/left") == [{"n": 1}]
@@ -376,7 +376,7 @@ def queued(reruns: Reruns, run: dg.DagsterRun) -> dg.DagsterRun:
     location = request.get_code_location("here")
     job = next(iter(location.get_repositories().values())).get_full_job(run.job_name)
     selector = job.get_subset_selector(asset_selection=run.asset_selection, asset_check_selection=None)
-    made: dg.DagsterRun = reruns.ui.instance.create_reexecuted_run(
+    re_execution: dg.DagsterRun = reruns.ui.instance.create_reexecuted_run(
         request_context=request,
         parent_run=run,
         code_location=location,
@@ -384,7 +384,7 @@ def queued(reruns: Reruns, run: dg.DagsterRun) -> dg.DagsterRun:
         strategy=ReexecutionStrategy.ALL_STEPS,
         use_parent_run_tags=True,
     )
-    return made
+    return re_execution
 
 
 def test_a_run_that_was_made_before_its_parent_became_a_success_after_all_is_refused(

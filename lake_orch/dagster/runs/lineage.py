@@ -149,9 +149,9 @@ def _had_succeeded(instance: DagsterInstance, run: DagsterRun, step_key: str, *,
 
     A run whose worker was taken for dead goes on. Its re-execution does again what it does after that one was made.
     """
-    made = _made_at(instance, before)
+    latest = _made_at(instance, before)
     entries = instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_SUCCESS)
-    return any(entry.step_key == step_key and entry.timestamp <= made for entry in entries)
+    return any(entry.step_key == step_key and entry.timestamp <= latest for entry in entries)
 
 
 def was_success(instance: DagsterInstance, run: DagsterRun, *, before: DagsterRun) -> bool:
@@ -170,8 +170,8 @@ def _made_at(instance: DagsterInstance, run: DagsterRun) -> float:
 
 def time_made(record: RunRecord) -> datetime:
     """Return when a run was made. Some storages of runs leave out the zone, which is UTC."""
-    made = record.create_timestamp
-    return made if made.tzinfo else made.replace(tzinfo=UTC)
+    timestamp = record.create_timestamp
+    return timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)
 
 
 def _successful_steps(instance: DagsterInstance, run: DagsterRun) -> set[str]:
