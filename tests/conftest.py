@@ -180,9 +180,9 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     return Demo(ended.returncode, ended.stdout, environment)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def toy_formats() -> Iterator[None]:
-    """Forget which formats are installed, for a module that puts others on the path, and again after each test."""
+    """Forget which formats are installed, for a module that puts others on the path, and again after it."""
     from lake_orch.assets.maintenance import maintenance_of
     from tests.lake.lakes import forget_formats
 

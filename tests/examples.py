@@ -15,7 +15,7 @@ from tests.outcomes import USUAL
 
 _DEFAULT = 100
 """How many examples Hypothesis draws where a test does not say."""
-_SHARE = 0.25
+_SHARE = 0.15
 
 _is_usual = False
 

@@ -271,7 +271,7 @@ def test_a_death_at_any_operation(name: str, feed: bool, mode: str) -> None:
     died, left = 0, None
     # A crash after an operation leaves the same state as one before the next operation, except after the last.
     moments = [*((at, mode) for at in range(1, probe.operations + 1)), (probe.operations, "after")]
-    for at, when in moments[:: stride(2)]:
+    for at, when in moments[:: stride(4)]:
         store = _table(properties, time)
         fault = FaultStore(store, at, when)  # type: ignore[arg-type]
         with suppress(StoreDied):

@@ -62,6 +62,7 @@ def plain(changes: SnapshotDifference) -> dict[str, Any]:
 
 @pytest.mark.parametrize("partition_by", [[], ["day"]], ids=["whole", "partitioned"])
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.sampled(3)
 def test_snapshots_made_from_another_differ_as_those_that_were_read(seed: int, partition_by: list[str]) -> None:
     chance, store = random.Random(seed), MemoryStore()
     table = DeltaTable.create(store, SCHEMA, partition_by=partition_by)

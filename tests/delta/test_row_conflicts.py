@@ -90,7 +90,7 @@ def in_turn(files: int, *names: str) -> Counter[str]:
 
 @pytest.mark.parametrize("files", [1, *exhaustive([3])])
 @pytest.mark.parametrize("first", OPERATIONS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 def test_two_at_once_are_two_in_turn(first: str, files: int) -> None:
     for second in OPERATIONS:
         table = created(files=files)
@@ -117,7 +117,7 @@ def _is_in_order(names: tuple[str, ...]) -> bool:
 
 
 @pytest.mark.parametrize(("first", "second", "third"), some_of(itertools.permutations(MARKING, 3), _is_in_order))
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 def test_three_at_once_are_three_in_turn(first: str, second: str, third: str) -> None:
     names = (first, second, third)
     table = created()

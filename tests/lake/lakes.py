@@ -29,7 +29,13 @@ START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 def forget_formats() -> None:
     """Make the next lookup of formats read the installed ones again, without what they have cached."""
-    for cached in (installed, formats.dataset_format, dataset_state._pool_of_entries):
+    installed.cache_clear()
+    forget_datasets()
+
+
+def forget_datasets() -> None:
+    """Make the formats read anew what they have cached of datasets, as a new process does."""
+    for cached in (formats.dataset_format, dataset_state._pool_of_entries):
         cached.cache_clear()
 
 

@@ -14,7 +14,7 @@ from lake_core.errors import NotFound
 from lake_core.lake.state.derived import DERIVED
 from lake_core.store import MemoryStore
 from lake_core.testing.manual_clock import ManualClock
-from tests.lake.lakes import SCHEMA, create_tables, forget_formats, ids, plain, rows
+from tests.lake.lakes import SCHEMA, create_tables, forget_datasets, ids, plain, rows
 from tests.store.round_trips import RoundTripStore
 
 PATH = "t/orders"
@@ -40,7 +40,7 @@ def checkpoints(lake: Lake, ref: str) -> list[int]:
 
 def log_reads(inner: MemoryStore, read: Callable[[Lake], DeltaTable]) -> tuple[DeltaTable, int]:
     """Open a table as a new process does. Return it with the number of log objects that were read."""
-    forget_formats()
+    forget_datasets()
     store = RoundTripStore(inner)
     fresh = Lake.open(store)
     store.requests.clear()
@@ -80,7 +80,7 @@ def test_branches_with_equal_versions_use_only_their_own_checkpoints(lake: Lake,
         lake.create_branch(branch)
         append(lake, branch, range(start, start + 11))
     append(lake, "main", range(3000, 3011))
-    forget_formats()
+    forget_datasets()
     fresh = Lake.open(store)
     assert [checkpoints(fresh, ref) for ref in ("a", "b", "main")] == [[10]] * 3
     assert len(beside(fresh)) == 2
@@ -105,7 +105,7 @@ def test_a_branch_with_checkpoints_is_merged(lake: Lake, store: MemoryStore) -> 
     append(lake, "main", range(2000, 2012))
     lake.merge("dev")
     expected = sorted([*range(10), *range(1000, 1025), *range(2000, 2012)])
-    forget_formats()
+    forget_datasets()
     fresh = Lake.open(store)
     assert ids(fresh.delta(PATH)) == ids(plain(store, PATH)) == expected
     assert checkpoints(fresh, "main") == [10]
@@ -138,7 +138,7 @@ def test_collection_keeps_the_newest_checkpoints_of_what_is_named(
     removed = [key for key in planned.keys if key.startswith(DERIVED) and key.endswith(".parquet")]
     assert len(removed) == 3, "those of versions 20 and 30, and the one of the deleted branch"
     lake.maintenance.gc()
-    forget_formats()
+    forget_datasets()
     fresh = Lake.open(store, clock=time)
     assert len(beside(fresh)) == 4
     assert [checkpoints(fresh, ref) for ref in ("then", "dev")] == [[10], [40, 50, 60]]
@@ -153,11 +153,11 @@ def test_checkpoints_of_branches_may_be_lost_or_damaged(lake: Lake, store: Memor
     expected = [*range(10), *range(1000, 1021)]
     first, second = sorted(beside(lake), key=lambda key: key[-40:])
     store.put(second, b"not a checkpoint")
-    forget_formats()
+    forget_datasets()
     with pytest.warns(UserWarning, match="rebuilt from older log files"):
         assert ids(Lake.open(store).delta(PATH, ref="dev")) == expected
     store.delete([meta.key for meta in store.list(f"{DERIVED}/")])
-    forget_formats()
+    forget_datasets()
     fresh = Lake.open(store)
     assert ids(fresh.delta(PATH, ref="dev")) == expected
     assert fresh.maintenance.verify() == []

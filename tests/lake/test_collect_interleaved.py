@@ -125,7 +125,7 @@ PROCESSES = {
 @pytest.mark.parametrize(
     ("step", "is_announced"),
     [
-        (11, True),
+        (23, True),
         pytest.param(1, True, marks=pytest.mark.exhaustive),
         pytest.param(1, False, marks=pytest.mark.exhaustive),
     ],
@@ -148,7 +148,7 @@ def test_what_is_published_stays(process: str, other: str, step: int, is_announc
         PROCESSES[process](_open(interrupted, clock))
         is_over = interrupted.operations < at
         _check(store, clock, at)
-    assert at > 15
+    assert at > 23
 
 
 def _check(store: MemoryStore, clock: ManualClock, at: int) -> None:

@@ -179,7 +179,7 @@ def test_a_publisher_that_dies_anywhere_leaves_all_rows(dataset: Table | Pool, m
     def publish(lake: Lake) -> None:
         lake.get_session("late").publish()
 
-    for operation in range(1, 400, stride(3)):
+    for operation in range(1, 400, stride(7)):
         store, time, fired = died_at(operation, mode, publish, make)
         lake = opened(store, time)
         assert dataset.ids(lake) in ([1, 2, 3, 4], [2, 3, 4]), f"operation {operation}"

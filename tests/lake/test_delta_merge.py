@@ -73,7 +73,7 @@ def _pairs() -> Iterator[object]:
 
 
 @pytest.mark.parametrize(("later", "earlier"), list(_pairs()))
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_two_sessions_end_as_a_serial_history_or_conflict_as_plain_delta_does(
     later: str, earlier: str, empty: Lake, store: MemoryStore
 ) -> None:

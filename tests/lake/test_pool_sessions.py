@@ -89,7 +89,7 @@ def serial(first: str, second: str) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 def test_two_sessions_end_as_a_serial_history_or_conflict(lake: Lake, first: str, second: str) -> None:
     one, other = lake.session(), lake.session()
     OPERATIONS[first].run(one.pool(PATH))
@@ -105,7 +105,7 @@ def test_two_sessions_end_as_a_serial_history_or_conflict(lake: Lake, first: str
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 def test_two_branches_end_as_a_serial_history_or_conflict(lake: Lake, first: str, second: str) -> None:
     lake.create_branch("dev")
     for branch, name in (("main", first), ("dev", second)):

@@ -93,7 +93,7 @@ NAMES = ("adds", "deletes", "puts", "both", "drops", "creates again", "compacts"
 
 @pytest.mark.parametrize("theirs", NAMES)
 @pytest.mark.parametrize("ours", NAMES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 def test_a_publish_does_what_its_preview_said(
     lake: Lake, store: MemoryStore, dataset: Table | Pool, ours: str, theirs: str
 ) -> None:
@@ -118,7 +118,7 @@ def test_a_publish_does_what_its_preview_said(
 
 @pytest.mark.parametrize("later", [*NAMES, None])
 @pytest.mark.parametrize("undone", NAMES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 def test_a_revert_does_what_its_preview_said(
     lake: Lake, store: MemoryStore, dataset: Table | Pool, undone: str, later: str | None
 ) -> None:

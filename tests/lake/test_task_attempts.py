@@ -181,7 +181,7 @@ class _Run:
 @pytest.mark.parametrize("is_created", [True, False], ids=["of a dataset that is there", "of a new one"])
 @pytest.mark.parametrize("dataset", [Table(), Pool()], ids=["table", "pool"])
 def test_random_orders_of_attempts(dataset: Table | Pool, is_created: bool) -> None:
-    for seed in range(0, 25, stride(3)):
+    for seed in range(0, 25, stride(8)):
         run = _Run(dataset, random.Random(seed), is_created=is_created)
         try:
             for _ in range(30):

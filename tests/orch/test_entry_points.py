@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -69,30 +70,42 @@ def test_a_task_of_others_does_not_run_by_default() -> None:
     assert ("drop_negative" in maintenance.tasks, "drop_negative" in maintenance.regular_tasks()) == (True, False)
 
 
-def _install(folder: Path, name: str, entry_points: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the metadata of a package with these entry points on the path."""
-    package = folder / f"{name}-1.0.dist-info"
-    package.mkdir()
-    (package / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (package / "entry_points.txt").write_text(entry_points)
-    monkeypatch.syspath_prepend(folder)
+@pytest.fixture
+def install(tmp_path: Path) -> Iterator[Callable[[str, str], None]]:
+    """Put the metadata of packages with such entry points on the path, for one test."""
+    with pytest.MonkeyPatch.context() as patch:
+
+        def put(name: str, entry_points: str) -> None:
+            package = tmp_path / f"{name}-1.0.dist-info"
+            package.mkdir()
+            (package / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+            (package / "entry_points.txt").write_text(entry_points)
+            patch.syspath_prepend(tmp_path)
+            _forget()
+
+        yield put
+    _forget()
+
+
+def _forget() -> None:
     forget_formats()
+    maintenance_of.cache_clear()
 
 
-def test_a_format_that_two_packages_register_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    _install(tmp_path, "other", "[lake_core.formats]\ndelta = other:Format\n", monkeypatch)
+def test_a_format_that_two_packages_register_is_refused(install: Callable[[str, str], None]) -> None:
+    install("other", "[lake_core.formats]\ndelta = other:Format\n")
     with pytest.raises(RegisteredTwice, match="'lake-orch' and the package 'other' both register 'delta'"):
         dataset_format("delta")
 
 
-def test_a_package_whose_metadata_is_found_twice_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_package_whose_metadata_is_found_twice_is_one(install: Callable[[str, str], None]) -> None:
     own = entry_points(group="lake_core.formats", name="delta")
     text = "".join(f"{point.name} = {point.value}\n" for point in own)
-    _install(tmp_path, "copy", f"[lake_core.formats]\n{text}", monkeypatch)
+    install("copy", f"[lake_core.formats]\n{text}")
     assert dataset_format("delta") is dataset_format("delta")
 
 
-def test_a_task_whose_name_is_taken_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    _install(tmp_path, "other", f"[{TASKS}]\ndelta.vacuum = toy_readings:drop_negative\n", monkeypatch)
+def test_a_task_whose_name_is_taken_is_refused(install: Callable[[str, str], None]) -> None:
+    install("other", f"[{TASKS}]\ndelta.vacuum = toy_readings:drop_negative\n")
     with pytest.raises(InvalidDefinition, match="'vacuum' of the format 'delta', which has one of this name"):
         maintenance_of("delta")

@@ -21,7 +21,7 @@ from lake_orch import LakeResource
 from lake_orch.errors import FilesGone, InvalidDefinition, LandingForgotten
 from lake_orch.landing_zone import LandedBatch, LandingZone, landing_zone_definitions
 from lake_orch.landing_zone.definitions import BATCH_TAG, ledger_of
-from tests.lake.lakes import forget_formats
+from tests.lake.lakes import forget_datasets
 
 
 class Zone:
@@ -438,7 +438,7 @@ def test_a_table_that_has_forgotten_takes_no_batch_on_a_new_branch(
         table.set_properties({"delta.setTransactionRetentionDuration": "interval 0 seconds"})
     lake.maintenance.checkpoint("tables/events")
     lake.create_branch("pr-1")
-    forget_formats()  # a new process reads the checkpoint
+    forget_datasets()  # a new process reads the checkpoint
     table = Lake.open(zone.lake.root).delta("tables/events")
     assert table.txn_version("landing/events") is None, "the checkpoint leaves it out"
     assert zone.drain() == 0, "the ledger remembers it"

@@ -288,7 +288,7 @@ def random_predicate(rng: random.Random, depth: int = 2) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 def test_random_predicates_are_those_of_a_model_in_every_range(seed: int) -> None:
     rng = random.Random(seed)
     rows: list[dict[str, Any]] = [

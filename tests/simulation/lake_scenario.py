@@ -42,7 +42,7 @@ from lake_core.lake.state.state_store import StateStore
 from lake_core.lake.state.writable_state import WritableState
 from lake_core.store import FolderStore, ObjectStore
 from lake_core.testing.simulation import Process, SimulatedStore, Violation, World
-from tests.lake.lakes import forget_formats
+from tests.lake.lakes import forget_datasets
 from tests.simulation.lake_actions import (
     ARRAY,
     FIRST_ROWS,
@@ -108,7 +108,7 @@ class LakeScenario:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        forget_formats()  # what an earlier run has cached would be read less often in this one
+        forget_datasets()  # what an earlier run has cached would be read less often in this one
         self.fates: dict[str, Fate] = {}
         self.foreign: dict[int, str] = {}
         self.foreign_rows: dict[int, list[int]] = {}

@@ -411,7 +411,7 @@ OTHERS = pa.table(
         "FALSE",
     ],
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_keys_of_every_form(spark: SparkSession, tmp_path: Path, on: str) -> None:
     tables = [DeltaTable.create(str(tmp_path / name), KEYS.schema) for name in ("here", "there")]
     for table in tables:

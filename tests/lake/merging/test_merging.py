@@ -56,7 +56,7 @@ def test_every_history_of_two_operations_of_a_theme(dataset: Dataset, theme: str
 
 
 @pytest.mark.parametrize("with_table", [True, False], ids=["with a table", "without one"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_every_history_of_two_operations(dataset: Dataset, with_table: bool) -> None:
     explore(Beside(dataset, with_table=with_table), _everything(dataset), 2)
 
@@ -85,8 +85,9 @@ def test_every_history_of_five_operations_of_a_theme(dataset: Dataset, theme: st
 
 @pytest.mark.parametrize("names", ["ab", "abc"])
 @pytest.mark.parametrize("first", [0, *exhaustive(range(10, 40, 10))])
+@pytest.mark.sampled(2)
 def test_random_histories(dataset: Dataset, names: str, first: int) -> None:
-    for seed in range(first, first + 10, stride(2)):
+    for seed in range(first, first + 10, stride(4)):
         walk(
             partial(Beside, dataset, names, with_table=bool(seed % 3)),
             random_steps(seed, _everything(dataset), names, 30),

@@ -112,7 +112,7 @@ def test_a_table_of_one_session_has_ids_from_the_start() -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("first", CHANGES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 def test_sessions_one_after_another(first: str, layout: str) -> None:
     for second in CHANGES:
         lake = created(layout)
@@ -123,7 +123,7 @@ def test_sessions_one_after_another(first: str, layout: str) -> None:
 
 
 @pytest.mark.parametrize(("first", "second", "layout"), PAIRS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 def test_sessions_at_the_same_time(first: str, second: str, layout: str) -> None:
     lake = created(layout)
     sessions = [lake.session(message=name) for name in (first, second)]
@@ -139,7 +139,7 @@ def test_sessions_at_the_same_time(first: str, second: str, layout: str) -> None
 
 
 @pytest.mark.parametrize(("first", "second", "layout"), PAIRS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 def test_merges_of_a_branch_that_goes_on(first: str, second: str, layout: str) -> None:
     """Twice, with changes of the rows that came with the first merge."""
     lake = created(layout)
@@ -173,7 +173,7 @@ def test_a_revert_brings_back_the_rows_that_were(name: str, layout: str) -> None
 
 
 @pytest.mark.parametrize(("first", "second", "layout"), PAIRS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 def test_picks_one_by_one(first: str, second: str, layout: str) -> None:
     lake = created(layout)
     lake.create_branch("dev")

@@ -98,7 +98,7 @@ ONE_WAY = some_of(PAIRS, set(itertools.combinations_with_replacement(CHANGES, 2)
 
 
 @pytest.mark.parametrize(("first", "second"), ONE_WAY)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 def test_two_sessions(first: str, second: str) -> None:
     lake = created()
     sessions = [lake.session(message=name) for name in (first, second)]
@@ -119,7 +119,7 @@ def test_two_sessions(first: str, second: str) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), ONE_WAY)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 def test_a_merge_of_branches(first: str, second: str) -> None:
     lake = created()
     lake.create_branch("dev")
@@ -140,7 +140,7 @@ def test_a_merge_of_branches(first: str, second: str) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS, ids=" / ".join)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 def test_a_revert_takes_back_its_own_rows_alone(first: str, second: str) -> None:
     lake = created()
     if not change(lake, first) or not change(lake, second):
@@ -161,7 +161,7 @@ def test_a_revert_takes_back_its_own_rows_alone(first: str, second: str) -> None
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS, ids=" / ".join)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 def test_a_pick_brings_its_own_rows_alone(first: str, second: str) -> None:
     lake = created()
     lake.create_branch("dev")
