@@ -40,7 +40,7 @@ demo-airflow: $(AIRFLOW_INSTALLED) ## run the same pipeline as DAGs of Airflow, 
 ui-airflow: $(AIRFLOW_INSTALLED) ## serve these DAGs, with the demo's runs, at http://127.0.0.1:8080 (PORT=... for another)
 	@exec $(PY_AIRFLOW) -m example_pipelines.airflow_flights.ui --port $(or $(PORT),8080)
 
-test: java ## run the tests that hold the product: twenty minutes on two cores
+test: java ## run the tests that hold the product: a quarter of an hour on two cores
 	@$(MAKE) .venv
 	@PYTEST_DEBUG_TEMPROOT=$(IN_MEMORY) exec $(PY) -m pytest -n 3 --dist loadgroup -m "not extended and not exhaustive and not stress and not interop and not clouds" $(ARGS)
 

@@ -80,6 +80,7 @@ def _parts(table: DeltaTable) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("base", ["checkpoint", "parts", "commits"])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sampled(2)
 def test_the_parts_hold_what_one_file_holds(tmp_path: Path, kind: str, base: str) -> None:
     table = _table(tmp_path / "a", kind)
     if base == "parts":

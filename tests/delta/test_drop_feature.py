@@ -216,6 +216,7 @@ LAYOUTS = {"partitions": {"partition_by": ["p"]}, "clusters": {"cluster_by": ["i
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("more", [{}, VECTORS, {"delta.enableChangeDataFeed": "true"}])
 @pytest.mark.parametrize("mode", ["name", "id"])
+@pytest.mark.sampled(5)
 def test_column_mapping_goes_with_all_names_of_files(
     mode: str, more: dict[str, str], layout: str, tmp_path: Path
 ) -> None:

@@ -348,6 +348,7 @@ LISTS = {
 
 
 @pytest.mark.parametrize("column", LISTS)
+@pytest.mark.sampled(3)
 def test_long_lists(column: str) -> None:
     row = ROWS.slice(0, 1)
     predicate = parse_predicate(f"{column} IN ({', '.join(map(LISTS[column], range(5_000)))})", SCHEMA)

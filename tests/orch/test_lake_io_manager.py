@@ -182,6 +182,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("first", "metadata", "second", "other"), OTHERS)
+@pytest.mark.sampled(2)
 def test_another_format_than_what_is_stored_is_refused(
     resources: dict[str, Any], first: Any, metadata: dict[str, Any], second: Any, other: dict[str, Any]
 ) -> None:

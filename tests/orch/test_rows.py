@@ -19,6 +19,7 @@ from lake_orch.assets.tables.rows.arrow import ArrowRows
 from lake_orch.assets.tables.rows.partition_guard import PartitionGuard
 from lake_orch.assets.tables.rows.spark import SparkRows
 from lake_orch.errors import DefinitionMismatch, InvalidDefinition
+from tests.examples import exhaustive
 from tests.spark.settings import settings
 
 TABLE = pa.table({"id": [2, 1], "day": ["a", "b"]})
@@ -192,7 +193,7 @@ def test_fields_are_matched_by_name_and_case_is_ignored() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize("ansi", ["true", *exhaustive(["false"])])
 def test_spark_casts_exactly_or_fails(spark: SparkSession, ansi: str) -> None:
     with settings(spark, {"spark.sql.ansi.enabled": ansi}):
         for place in NESTED_IN:

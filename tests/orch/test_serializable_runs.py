@@ -167,6 +167,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sampled(2)
 def test_a_run_that_read_what_was_changed_does_not_publish(rates: Rates, kind: str) -> None:
     what = KINDS[kind]
     with pytest.raises(Conflict, match="it was read here, and changed there") as caught:

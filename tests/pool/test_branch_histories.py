@@ -128,5 +128,6 @@ def test_after_a_merge_main_has_the_records_of_the_branch(seeds: range, steps: i
 
 @pytest.mark.parametrize("steps", [8, 16, 24])
 @pytest.mark.parametrize("seeds", _seeds(25, 1000))
+@pytest.mark.sampled(2)
 def test_merges_in_both_directions_double_and_lose_nothing(seeds: range, steps: int) -> None:
     _run(cross, seeds, steps)

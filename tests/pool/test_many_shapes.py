@@ -77,6 +77,7 @@ def test_the_order_of_types_does_not_count(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("loads", [1, 100])
+@pytest.mark.sampled(3)
 def test_a_table_of_many_types_has_the_values_of_the_records(kind: str, loads: int) -> None:
     rows = [KINDS[kind](number) for number in range(300)]
     pool = pool_of(rows, loads)

@@ -36,6 +36,7 @@ def instants(table: pa.Table) -> list[list[object]]:
 
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("kind", ["TIMESTAMP_MICROS", "TIMESTAMP_MILLIS", "INT96"])
+@pytest.mark.sampled(4)
 def test_old_times_are_read_as_spark_reads_them(spark: SparkSession, tmp_path: Path, zone: str, kind: str) -> None:
     folder = tmp_path / "t"
     legacy = {

@@ -73,6 +73,7 @@ def test_texts_are_stored_as_spark_stores_them(spark: SparkSession, theirs: Data
 
 
 @pytest.mark.parametrize(("column", "value"), TOO_LONG)
+@pytest.mark.sampled(3)
 def test_longer_texts_are_refused(
     spark: SparkSession, theirs: DataFrame, tmp_path: Path, column: str, value: str
 ) -> None:
