@@ -28,10 +28,10 @@ from lake_core.delta.ordered_rows import in_order
 from lake_core.delta.parquet_options import ParquetOptions
 from lake_core.delta.path import encode_path, partition_folder
 from lake_core.delta.row_tracking import materialized_field, materialized_names
-from lake_core.delta.statistics import Leaf, StatisticsCollector, indexed_leaves, leaf_columns, leaf_values
+from lake_core.delta.statistics import ColumnPath, Leaf, StatisticsCollector, indexed_leaves, leaf_columns, leaf_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
     from concurrent.futures import Executor, Future
 
     from lake_core.delta.action import Metadata
@@ -47,6 +47,8 @@ HELD_BYTES = 256 << 20
 """Uncompressed Arrow bytes that a writer buffers over all partitions before it writes the largest one."""
 
 _WORTH_A_THREAD = 8 << 20
+_TOGETHER_BYTES = 64 << 20
+"""Uncompressed Arrow bytes of small files that are put into the store together."""
 _WRITERS = 8
 _MANY_FILES = 4
 _MANY_TUPLES = 1 << 40
@@ -131,28 +133,40 @@ class DataFileWriter:
         self._indexed = [(mapping.physical_path(path), kind) for path, kind in leaves if not pa.types.is_null(kind)]
         self._held: dict[tuple[str | None, ...], list[pa.Table]] = {}
         self._bytes: dict[tuple[str | None, ...], int] = {}
+        self._with_nan: set[ColumnPath] = set()
+        """The columns of floats that hold a NaN in any of the rows so far."""
         self._written: list[AddFile] = []
         self._threads = threads
         self._pool: Executor | None = None
-        self._pending: deque[tuple[Future[AddFile], int]] = deque()
+        self._pending: deque[Future[AddFile]] = deque()
+        self._encoded: list[_OpenFile] = []
+        """Small files that are to be put into the store."""
+        self._encoded_bytes = 0
 
     def add(self, rows: pa.Table) -> None:
         """Add rows in the table's schema (with `_change_type`, for change data), and their ids if they have any."""
-        for values, part in _partitions(rows, self._partition_columns):
+        keys, stored = rows.select(self._partition_columns), self._stored(rows)
+        self._with_nan |= _with_nan(stored, _floats(stored.schema))
+        for values, part in _partitions(keys, stored):
             self._held.setdefault(values, []).append(part)
             self._bytes[values] = self._bytes.get(values, 0) + part.nbytes
             if self._bytes[values] >= self._target:
                 self._flush(values)
-        while sum(self._bytes.values()) > HELD_BYTES:
-            self._flush(max(self._bytes, key=self._bytes.__getitem__))
+        excess = sum(self._bytes.values()) - HELD_BYTES
+        largest_first = sorted(self._bytes, key=self._bytes.__getitem__, reverse=True) if excess > 0 else []
+        for values in largest_first:
+            if excess <= 0:
+                break
+            excess -= self._bytes[values]
+            self._flush(values)
 
     def finish(self) -> list[AddFile]:
         """Write the buffered rows, and return all files written."""
-        many = len(self._held) >= _MANY_FILES
         for values in list(self._held):
-            self._flush(values, many=many)
+            self._flush(values)
+        self._put_encoded()
         while self._pending:
-            self._written.append(self._pending.popleft()[0].result())
+            self._written.append(self._pending.popleft().result())
         self.close()
         return self._written
 
@@ -162,38 +176,46 @@ class DataFileWriter:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
-    def _flush(self, values: tuple[str | None, ...], *, many: bool = False) -> None:
+    def _flush(self, values: tuple[str | None, ...]) -> None:
         rows = pa.concat_tables(self._held.pop(values))
         size = self._bytes.pop(values)
-        if self._left_out:
-            rows = rows.drop_columns(self._left_out)
         pieces = max(1, round(size / self._target))
         step = -(-rows.num_rows // pieces)
         for start in range(0, rows.num_rows, step):
-            self._write_soon(rows.slice(start, step), values, many=many)
+            self._write_soon(rows.slice(start, step), values)
 
-    def _write_soon(self, rows: pa.Table, values: tuple[str | None, ...], *, many: bool) -> None:
+    def _write_soon(self, rows: pa.Table, values: tuple[str | None, ...]) -> None:
         size = rows.nbytes
-        if not self._threads or (size < _WORTH_A_THREAD and not many):
+        if not self._threads:
             self._written.append(self._write(rows, values))
             return
+        if size < _WORTH_A_THREAD:
+            # Encoding a small file is mostly Python, which threads only contend for. They put such files together.
+            self._encoded.append(self._encode(rows, values))
+            self._encoded_bytes += size
+            if self._encoded_bytes >= _TOGETHER_BYTES:
+                self._put_encoded()
+            return
+        self._pending.append(self._executor().submit(partial(self._write, rows, values)))
+        while len(self._pending) > self._threads:
+            self._written.append(self._pending.popleft().result())
+
+    def _put_encoded(self) -> None:
+        files, self._encoded, self._encoded_bytes = self._encoded, [], 0
+        put = self._executor().map if len(files) >= _MANY_FILES else map
+        self._written += put(_OpenFile.close, files)
+
+    def _executor(self) -> Executor:
         self._pool = self._pool or runtime.thread_pool(_WRITERS)
-        # Encoding a small file is mostly Python, which threads only contend for, so only its put is left to them.
-        write = self._encode(rows, values).close if size < _WORTH_A_THREAD else partial(self._write, rows, values)
-        self._pending.append((self._pool.submit(write), size))
-        # Large files keep the processors busy, and small ones wait for the store.
-        while len(self._pending) > _WRITERS or (
-            len(self._pending) > self._threads and sum(size for _, size in self._pending) > _WORTH_A_THREAD
-        ):
-            self._written.append(self._pending.popleft()[0].result())
+        return self._pool
 
     def _write(self, rows: pa.Table, values: tuple[str | None, ...]) -> AddFile:
         return self._encode(rows, values).close()
 
     def _encode(self, rows: pa.Table, values: tuple[str | None, ...]) -> _OpenFile:
-        stored = self._stored(rows)
-        file = self._open(values, stored.schema, without_nan(stored))
-        file.write(stored)
+        holding = _with_nan(rows, self._with_nan)
+        file = self._open(values, rows.schema, _bounded(rows.schema, holding) if holding else True)
+        file.write(rows, holding)
         file.encode()
         return file
 
@@ -202,7 +224,7 @@ class DataFileWriter:
         ids = [materialized_field(key, name) for key, name in self._materialized.items() if key in rows.column_names]
         schema = pa.schema([*self._physical, *ids]) if ids else self._physical
         written = stored_schema(schema)
-        rows = relabelled(rows, schema)
+        rows = relabelled(rows.drop_columns(self._left_out), schema)
         return rows if written is schema else conform_out(rows, written)
 
     def write_one(self, batches: Iterable[pa.Table], values: Mapping[str, str | None]) -> list[AddFile]:
@@ -214,8 +236,8 @@ class DataFileWriter:
         held: list[pa.Table] = []
         held_bytes = 0
         for rows in batches:
-            part = self._stored(rows.drop_columns(self._left_out))
-            bounded = _never_nan(part.schema)
+            part = self._stored(rows)
+            bounded = _bounded(part.schema, _floats(part.schema))  # a NaN may come when it is too late
             file = file or self._open(tuple(values[key] for key in self._partition_keys), part.schema, bounded)
             held.append(part)
             held_bytes += part.nbytes
@@ -275,8 +297,9 @@ class _OpenFile:
     def rows(self) -> int:
         return self._statistics.rows
 
-    def write(self, rows: pa.Table) -> None:
-        self._statistics.update(rows)
+    def write(self, rows: pa.Table, holding: Set[ColumnPath] | None = None) -> None:
+        """Write rows. `holding`: the columns with a NaN, if that is known."""
+        self._statistics.update(rows, holding)
         self._opened(rows).write_table(rows, row_group_size=self._options.group_rows)
 
     def encode(self) -> None:
@@ -300,48 +323,41 @@ def change_rows(rows: pa.Table, kind: str) -> pa.Table:
     return rows.append_column(pa.field(CHANGE_TYPE, pa.string()), pa.repeat(kind, rows.num_rows))
 
 
-def without_nan(rows: pa.Table) -> bool | list[str]:
-    """Return the Parquet columns that get statistics: all of them (True) if none holds a NaN.
+def _with_nan(rows: pa.Table, floats: Iterable[ColumnPath]) -> set[ColumnPath]:
+    """Return those of the columns of floats that hold a NaN."""
+    return {path for path in floats if pc.any(pc.is_nan(leaf_values(rows, path))).as_py()}
 
-    `rows` are as the file has them, under its names.
 
-    Columns with a NaN get none, because the bounds in a Parquet footer ignore NaN. For Spark, NaN is above every
-    number, so Spark would skip row groups that have matching rows.
+def _floats(schema: pa.Schema) -> list[ColumnPath]:
+    return [path for path, kind in leaf_columns(list(schema)) if pa.types.is_floating(kind)]
+
+
+def _bounded(schema: pa.Schema, holding: Iterable[ColumnPath]) -> list[str]:
+    """Return the Parquet columns that get statistics: those that hold no NaN.
+
+    The bounds in a Parquet footer ignore NaN. For Spark, NaN is above every number, so Spark would skip row groups that
+    have matching rows.
     """
-    leaves = leaf_columns(list(rows.schema))
     # Arrow takes a name for the column `a.b` and for the field b of `a` alike.
-    holding = {
-        ".".join(path)
-        for path, kind in leaves
-        if pa.types.is_floating(kind) and pc.any(pc.is_nan(leaf_values(rows, path))).as_py()
-    }
-    names = [".".join(path) for path, kind in leaves if not pa.types.is_nested(kind)]
-    return [name for name in names if name not in holding] if holding else True
+    left_out = {".".join(path) for path in holding}
+    names = [".".join(path) for path, kind in leaf_columns(list(schema)) if not pa.types.is_nested(kind)]
+    return [name for name in names if name not in left_out]
 
 
-def _never_nan(schema: pa.Schema) -> list[str]:
-    """Return the Parquet columns that get statistics in a file that is written in pieces.
-
-    A NaN may come later, when it is too late. Without bounds in the footer no reader can skip rows wrongly.
-    """
-    leaves = leaf_columns(list(schema))
-    return [".".join(path) for path, kind in leaves if not (pa.types.is_floating(kind) or pa.types.is_nested(kind))]
-
-
-def _partitions(data: pa.Table, partition_columns: Sequence[str]) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
+def _partitions(keys: pa.Table, rows: pa.Table) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
     """Yield rows by partition, with partition values as the log's text; rows keep their order within a partition.
 
-    A partition with many bytes comes in several parts.
+    `keys` are the partition columns. A partition with many bytes comes in several parts.
     """
-    if not data.num_rows:
+    if not rows.num_rows:
         return
-    if not partition_columns:
-        yield (), data
+    if not keys.num_columns:
+        yield (), rows
         return
     # One integer per row that represents its whole tuple of values.
-    code, size, columns = np.zeros(data.num_rows, dtype=np.int64), 1, []
-    for name in partition_columns:
-        indices, texts = _codes(data[name].combine_chunks())
+    code, size, columns = np.zeros(rows.num_rows, dtype=np.int64), 1, []
+    for values in keys.columns:
+        indices, texts = _codes(values.combine_chunks())
         if size * len(texts) >= _MANY_TUPLES:
             code = np.unique(code, return_inverse=True)[1]
             size = int(code.max()) + 1
@@ -354,11 +370,11 @@ def _partitions(data: pa.Table, partition_columns: Sequence[str]) -> Iterator[tu
     starts = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)]
     for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
         first, last = int(order[start]), int(order[stop - 1])
-        values = tuple(texts[indices[first]] for indices, texts in columns)
+        texts_of_part = tuple(texts[indices[first]] for indices, texts in columns)
         # Contiguous rows need no copy, but a slice of a few rows would keep all the others in memory.
-        whole = last - first == stop - start - 1 and 2 * (stop - start) >= data.num_rows
-        parts = [data.slice(first, stop - start)] if whole else in_order(data, order[start:stop])
-        yield from ((values, part) for part in parts)
+        whole = last - first == stop - start - 1 and 2 * (stop - start) >= rows.num_rows
+        parts = [rows.slice(first, stop - start)] if whole else in_order(rows, order[start:stop])
+        yield from ((texts_of_part, part) for part in parts)
 
 
 def _codes(values: pa.Array) -> tuple[npt.NDArray[np.int64], list[str | None]]:

@@ -18,12 +18,14 @@ from lake_core.delta.variant import is_variant
 from lake_core.json_numbers import dumps
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping, Sequence, Set
 
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 
-Leaf: TypeAlias = tuple[tuple[str, ...], pa.DataType]
-"""A column that is not a struct: its names from the top level down, and its type."""
+ColumnPath: TypeAlias = tuple[str, ...]
+"""The names of a column from the top level down."""
+Leaf: TypeAlias = tuple[ColumnPath, pa.DataType]
+"""A column that is not a struct: its path and its type."""
 
 _PREFIX = 32
 _INDEXED_COLUMNS = 32
@@ -99,11 +101,11 @@ class StatisticsCollector:
         self._rows = 0
         self._leaves = [_Leaf(path, kind) for path, kind in leaves]
 
-    def update(self, batch: pa.Table) -> None:
-        """Add a batch of the file's rows."""
+    def update(self, batch: pa.Table, with_nan: Set[ColumnPath] | None = None) -> None:
+        """Add a batch of the file's rows. `with_nan`: the columns that hold a NaN, if that is known."""
         self._rows += batch.num_rows
         for leaf in self._leaves:
-            leaf.update(batch)
+            leaf.update(batch, with_nan)
 
     @property
     def rows(self) -> int:
@@ -133,13 +135,14 @@ class _Leaf:
         self._unbounded = not has_bounds(kind)
         self._nan = False
 
-    def update(self, batch: pa.Table) -> None:
+    def update(self, batch: pa.Table, with_nan: Set[ColumnPath] | None) -> None:
         column = leaf_values(batch, self.path)
         self.nulls += column.null_count
         if self._unbounded or column.null_count == len(column):
             return
         if pa.types.is_floating(self._kind):
-            self._nan = self._nan or bool(pc.any(pc.is_nan(column)).as_py())
+            holds_nan = pc.any(pc.is_nan(column)).as_py() if with_nan is None else self.path in with_nan
+            self._nan = self._nan or bool(holds_nan)
         extremes = pc.min_max(column)
         try:
             low, high = extremes["min"].as_py(), extremes["max"].as_py()
