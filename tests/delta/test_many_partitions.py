@@ -18,16 +18,15 @@ from lake_core.store import MemoryStore
 
 SCHEMA = pa.schema([("part", pa.int64()), ("id", pa.int64()), ("inner", pa.struct([("value", pa.float64())]))])
 PARTS, BATCHES, ROWS = 30, 12, 200
-WITH_NAN = 7
-"""The only partition that holds a NaN, which comes in the last batch alone."""
+WITH_NAN = {0: 3, BATCHES - 1: 7}
+"""The partitions that hold a NaN, by the only batch in which it comes. Rows of the first batch wait for others."""
 
 
 def _batches(seed: int) -> Iterator[pa.RecordBatch]:
     chance = random.Random(seed)
     for number in range(BATCHES):
         parts = [chance.choice([None, *range(PARTS)]) for _ in range(ROWS)]
-        is_last = number == BATCHES - 1
-        values = [math.nan if is_last and part == WITH_NAN else chance.random() for part in parts]
+        values = [math.nan if part == WITH_NAN.get(number, "none") else chance.random() for part in parts]
         ids = range(number * ROWS, (number + 1) * ROWS)
         rows = {"part": parts, "id": ids, "inner": [{"value": value} for value in values]}
         yield from pa.table(rows, schema=SCHEMA).to_batches()
