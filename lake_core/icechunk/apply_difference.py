@@ -13,7 +13,7 @@ from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.commit import Commit
 from lake_core.icechunk.conflict import Conflict, ConflictType
 from lake_core.icechunk.conflict_detector import RebaseStep
-from lake_core.icechunk.difference import ChunkDifference, Difference, chunk_difference, difference
+from lake_core.icechunk.difference import Difference, difference
 from lake_core.icechunk.folders import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id, encode_ids
 from lake_core.icechunk.manifest import ReferenceKind, is_in
@@ -97,7 +97,7 @@ class SnapshotApplication:
         if head.snapshot_id != base.snapshot_id:
             theirs = difference(self.assets, base, head)
             if not theirs.is_empty():
-                return self._rebase(_without_shared(self.assets, ours, head, shares_groups), theirs, markers)
+                return self._rebase(_without_equal_values(ours, head, shares_groups), theirs, markers)
         return self._write(ours, head, after.nodes, ChangeSet(), after, markers)
 
     def take_out(self, before: Snapshot, head: Snapshot) -> AppliedSnapshot | None:
@@ -347,67 +347,40 @@ def _merged_nodes(ours: Difference, theirs: Difference, changes: ChangeSet) -> t
     return nodes, merged
 
 
-def _without_shared(assets: AssetManager, ours: Difference, head: Snapshot, shares_groups: bool) -> Difference:
-    """Return a difference without the changes that the head already has."""
+def _without_equal_values(ours: Difference, head: Snapshot, shares_groups: bool) -> Difference:
+    """Return a difference without the groups and attributes that the head has got with the same values.
+
+    Chunks and shapes stay. Two writes of the same values are two: each of two appends makes an array longer.
+    """
     existing = head.nodes
     created = {
         path: node
         for path, node in ours.created.items()
-        if not _is_created_there(assets, node, existing.get(path), shares_groups)
+        if not (shares_groups and isinstance(node, GroupNode) and _is_equal_group(existing.get(path), node))
     }
-    return replace(
-        ours,
-        created=created,
-        updated={path: node for path, node in ours.updated.items() if not _has_document(existing.get(path), node)},
-        chunks=_chunks_without_shared(assets, ours, created, head),
+    updated = {
+        path: node
+        for path, node in ours.updated.items()
+        if _is_reshaped(ours, node) or not _has_document(existing.get(path), node)
+    }
+    return replace(ours, created=created, updated=updated)
+
+
+def _is_equal_group(existing: Node | None, node: GroupNode) -> bool:
+    return isinstance(existing, GroupNode) and existing.user_data == node.user_data
+
+
+def _is_reshaped(ours: Difference, node: Node) -> bool:
+    before = ours.before.nodes.get(node.path)
+    return (
+        isinstance(node, ArrayNode)
+        and isinstance(before, ArrayNode)
+        and (before.shape, before.chunk_shape, before.chunk_runs) != (node.shape, node.chunk_shape, node.chunk_runs)
     )
-
-
-def _chunks_without_shared(
-    assets: AssetManager, ours: Difference, created: Mapping[str, Node], head: Snapshot
-) -> dict[bytes, ChunkDifference]:
-    """Return the chunks of a difference that the head lacks, by array.
-
-    `created`: the nodes of the difference that the head lacks.
-    """
-    differing = {}
-    for path, node in ours.after.nodes.items():
-        chunks = ours.chunks.get(node.node_id)
-        if chunks is None or (path in ours.created and path not in created):
-            continue
-        array = head.nodes.get(path)
-        if (
-            path not in created
-            and isinstance(node, ArrayNode)
-            and isinstance(array, ArrayNode)
-            and array.node_id == node.node_id
-        ):
-            chunks = _differing(chunks, chunk_difference(assets, array, node))
-        if len(chunks.written) or len(chunks.erased):
-            differing[node.node_id] = chunks
-    return differing
-
-
-def _differing(ours: ChunkDifference, remaining: ChunkDifference) -> ChunkDifference:
-    """Return the chunks of a difference that the head does not already have."""
-    coordinates = remaining.coordinates().T
-    written = ours.written.take(is_in(ours.written.index, coordinates))
-    return ChunkDifference(written, ours.erased[is_in(ours.erased.T, coordinates)])
 
 
 def _has_document(existing: Node | None, node: Node) -> bool:
     return existing is not None and existing.node_id == node.node_id and existing.user_data == node.user_data
-
-
-def _is_created_there(assets: AssetManager, node: Node, existing: Node | None, shares_groups: bool) -> bool:
-    if existing is None or existing.user_data != node.user_data:
-        return False
-    if isinstance(node, GroupNode) and isinstance(existing, GroupNode):
-        return shares_groups or node.node_id == existing.node_id
-    if node.node_id != existing.node_id or not (isinstance(node, ArrayNode) and isinstance(existing, ArrayNode)):
-        return False
-    remaining = chunk_difference(assets, existing, node)
-    return not len(remaining.written) and not len(remaining.erased)
 
 
 def _message(conflicts: list[Conflict], onto: str) -> str:
