@@ -13,6 +13,7 @@ from lake_core.delta.clustering import check_clustering, clustered_by, clusterin
 from lake_core.delta.commit_actions import partition_by_text
 from lake_core.delta.definition import asked_protocol, check_empty, check_same, new_metadata
 from lake_core.delta.errors import (
+    ConcurrentModification,
     InvalidMerge,
     SchemaMismatch,
     TableAlreadyExists,
@@ -276,7 +277,16 @@ class DeltaTable(AlterableTable, MaintainedTable):
             raise ValueError("pass either a version or a timestamp to restore")
         roots = self._snapshot.allowed_roots
         target = type(self).open(self.store, version=version, timestamp=timestamp, allowed_roots=roots).snapshot
-        return self.operate(lambda snapshot, now: restore(snapshot, target, now), txn)
+        before = self.version
+        result = self.operate(lambda snapshot, now: restore(snapshot, target, now), txn)
+        if result.version == before and not result.skipped:
+            # Nothing was to be restored on what this handle has seen, which may be the version that it was opened at.
+            newest = self._snapshot.refreshed().version
+            if newest != before:
+                raise ConcurrentModification(
+                    f"the table is at version {newest}, and this handle at {before}", version=newest
+                )
+        return result
 
     def clone(
         self,

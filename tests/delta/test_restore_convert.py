@@ -68,6 +68,26 @@ def test_to_every_version_and_back(tmp_path: Path) -> None:
     assert held(DeltaTable.open(tmp_path)) == held(DeltaTable.open(tmp_path, version=last))
 
 
+@pytest.mark.parametrize("restored", [1, 2])
+def test_a_handle_of_the_past_restores_nothing_until_it_is_refreshed(restored: int) -> None:
+    store = MemoryStore()
+    table = DeltaTable.create(store, SCHEMA)
+    for number in range(4):
+        table.append(rows(number, number + 1))
+    earlier = DeltaTable.open(store, version=2)
+    with pytest.raises(ConcurrentModification, match="refresh the table and run the operation again"):
+        earlier.restore(restored)
+    earlier.refresh()
+    earlier.restore(restored)
+    assert held(DeltaTable.open(store)) == held(DeltaTable.open(store, version=restored))
+
+
+def test_a_table_that_is_as_it_was_needs_no_restore() -> None:
+    table = DeltaTable.create(MemoryStore(), SCHEMA)
+    table.append(rows(0, 1))
+    assert table.restore(1).version == 1
+
+
 def test_to_a_time() -> None:
     clock = Clock()
     store = MemoryStore(clock=clock)
