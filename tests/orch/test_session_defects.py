@@ -2,13 +2,20 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
+import importlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import dagster as dg
 import pyarrow as pa
 import pytest
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
+from lake_core import Lake
 from lake_orch import DeltaIOManager, GateFailed, LakeResource, SessionAlert, lake_executor, testing, with_sessions
+from lake_orch.dagster.runs.kept_session import _are_same_steps
 from lake_orch.dagster.runs.recovery import recover, recover_all, settle
 from lake_orch.errors import StepsLeftOut
 from lake_orch.jobs.ops import lake_recover
@@ -149,3 +156,53 @@ def test_steps_that_a_refused_run_was_to_do_again_are_published_by_the_next_one(
     bench.wish()
     assert bench.resume(failed).is_success
     check_published(bench)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Load the two projects, with a lake in a folder of the test."""
+    Lake.create(tmp_path / "lake")
+    monkeypatch.setenv("OTHER_CODE_FOLDER", str(tmp_path))
+    return importlib.reload(importlib.import_module("tests.orch.other_code_pipeline"))
+
+
+@pytest.fixture
+def execute(pipeline: ModuleType, tmp_path: Path) -> Iterator[Callable[[str], dg.JobExecutionResult]]:
+    (tmp_path / "instance").mkdir()
+    with dg.DagsterInstance.local_temp(str(tmp_path / "instance")) as instance:
+
+        def run(job: str) -> dg.JobExecutionResult:
+            config = {"execution": {"config": {"in_process": {}}}}
+            return dg.execute_job(dg.reconstructable(getattr(pipeline, job)), instance, run_config=config)
+
+        yield run
+
+
+def _rows_by_path(root: Path) -> dict[str, list[int]]:
+    state = Lake.open(root).at()
+    return {path: state.delta(path).to_arrow()["id"].to_pylist() for path in state.datasets()}
+
+
+def test_an_asset_of_one_key_in_other_code_does_not_complete_a_failed_run(
+    execute: Callable[[str], dg.JobExecutionResult], tmp_path: Path
+) -> None:
+    assert not execute("whole").success
+    assert execute("other").success
+    assert _rows_by_path(tmp_path / "lake") == {"tables/other": [3]}
+
+
+def test_another_job_of_the_asset_completes_a_failed_run(
+    execute: Callable[[str], dg.JobExecutionResult], tmp_path: Path
+) -> None:
+    assert not execute("whole").success
+    (tmp_path / "mended").touch()
+    assert execute("rest").success
+    assert _rows_by_path(tmp_path / "lake") == {"tables/raw": [1], "tables/orders": [2]}
+
+
+@pytest.mark.parametrize(("location", "is_same"), [("a", True), ("b", False)])
+def test_steps_of_another_code_location_are_other_ones(bench: Bench, location: str, is_same: bool) -> None:
+    failed = held_back(bench)
+    origins = [RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(name), "repository") for name in ("a", location)]
+    first, second = (failed._replace(remote_job_origin=RemoteJobOrigin(origin, "job")) for origin in origins)
+    assert _are_same_steps(bench.instance, first, second, {"orders"}) == is_same

@@ -42,10 +42,10 @@ def completed_session(
 
     `reads` are the assets that the run reads and does not make.
 
-    These are its conditions: it has the branch and the partitions of the run. The run executes all of its steps that
-    did not succeed, or some of them if it is of a re-executed backfill, and none that did. What the session holds is
-    still the newest that Dagster has of these assets. Nothing else that the run reads was made since: the session has
-    what there was when it was opened.
+    These are its conditions: it has the branch and the partitions of the run, and the same steps, of the same code
+    location. The run executes all of them that did not succeed, or some of them if it is of a re-executed backfill, and
+    none that did. What the session holds is still the newest that Dagster has of these assets. Nothing else that the
+    run reads was made since: the session has what there was when it was opened.
     """
     if run.parent_run_id is not None:
         return None
@@ -83,6 +83,8 @@ def _is_completed(
     is_enough = bool(planned & unfinished) if is_backfilled_again(instance, run, last) else unfinished <= planned
     if not unfinished or not is_enough or planned & states.succeeded():
         return False
+    if not _are_same_steps(instance, run, last, planned & unfinished):
+        return False
     ids = {each.run_id for each in runs}
     held = materialized(instance, record.id)
     if not held:
@@ -95,3 +97,27 @@ def _is_completed(
         if any(each.timestamp > record.opened.timestamp() for each in newest):
             return False
     return not any(made_elsewhere(instance, held, ids))
+
+
+def _are_same_steps(instance: DagsterInstance, run: DagsterRun, other: DagsterRun, steps: Collection[str]) -> bool:
+    """Return whether two runs have the same steps. Other code locations, and other jobs, may use the same keys."""
+    here, there = run.remote_job_origin, other.remote_job_origin
+    if here is not None and there is not None and here.location_name != there.location_name:
+        return False
+    return _shapes(instance, run, steps) == _shapes(instance, other, steps)
+
+
+def _shapes(
+    instance: DagsterInstance, run: DagsterRun, steps: Collection[str]
+) -> dict[str, tuple[list[str], list[str]]]:
+    """Return the assets that steps make, and the names of their op's inputs, by the key of the step."""
+    plan = plan_of(instance, run)
+    job = instance.get_job_snapshot(run.job_snapshot_id) if run.job_snapshot_id else None
+    ops = {op.name: op for op in job.node_defs_snapshot.op_def_snaps} if job else {}
+    shapes = {}
+    for step in plan.steps if plan else ():
+        if step.key in steps:
+            op = ops.get(step.node_handle_id.rpartition(".")[2])
+            assets = [str(output.properties.asset_key) for output in step.outputs if output.properties is not None]
+            shapes[step.key] = sorted(assets), sorted(each.name for each in op.input_def_snaps) if op else []
+    return shapes
