@@ -13,7 +13,7 @@ from lake_core.version import __version__
 
 if TYPE_CHECKING:
     from lake_orch.assets.tables.data import TableSlice, TypeHandler
-    from lake_orch.automation import LakeUnpublished, lake_eager
+    from lake_orch.automation import LakePublished, LakeUnpublished, lake_eager
     from lake_orch.checks import checks_first
     from lake_orch.dagster.slice_where import slice_where
     from lake_orch.dagster.step.session import StepSession
@@ -55,6 +55,7 @@ __all__ = [
     "LakeIOManager",
     "LakeResource",
     "LakeTable",
+    "LakePublished",
     "LakeUnpublished",
     "PoolIOManager",
     "SessionAlert",
@@ -107,6 +108,7 @@ _export, __dir__ = lazy_exports(
         "LakeOrchError": ".errors",
         "LakeResource": ".resources",
         "LakeTable": ".dagster.step.table_handle",
+        "LakePublished": ".automation",
         "LakeUnpublished": ".automation",
         "NotALake": ".errors",
         "NothingToRecover": ".errors",

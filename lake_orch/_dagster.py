@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, DagsterInstance
 from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView
+from dagster._core.asset_graph_view.entity_subset import EntitySubset
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 from dagster._core.definitions.dependency import NodeHandle
 from dagster._core.definitions.events import AssetKeyPartitionKey
@@ -37,6 +38,7 @@ __all__ = [
     "DagsterHomeNotSetError",
     "DagsterPipesExecutionError",
     "EngineEventData",
+    "EntitySubset",
     "ExecutionPlan",
     "ExecutionPlanSnapshot",
     "ExecutionStepOutputSnap",

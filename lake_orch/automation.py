@@ -5,14 +5,17 @@ Dagster's conditions evaluate materializations. They would start a run that read
 the update as handled.
 """
 
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import cast
 from weakref import WeakKeyDictionary
 
 import dagster as dg
 
 from lake_core.errors import LakeError
-from lake_orch._dagster import AssetGraphView, AssetKeyPartitionKey, resources_of_asset
-from lake_orch.dagster.runs.visibility import LakeBranch, awaited
+from lake_orch._dagster import AssetGraphView, AssetKeyPartitionKey, EntitySubset, resources_of_asset
+from lake_orch.dagster.runs.visibility import LakeBranch, Publish, Unseen, awaited, last_made, publishes_after
 from lake_orch.errors import InvalidDefinition
 from lake_orch.jobs.resource_of_run import find_lake, key_of_lake
 
@@ -38,30 +41,96 @@ class LakeUnpublished(dg.AutomationCondition[dg.AssetKey]):
 
     def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
         """Select the candidates whose last materialization readers do not see yet."""
-        candidates = context.candidate_subset
-        branch, reason = _branch_of(context)
-        instance: dg.DagsterInstance = context.asset_graph_view.instance
-        try:
-            waiting = awaited(instance, candidates.key, branch)
-        except LakeError as error:
-            branch, reason = LakeBranch(branch.name), str(error)
-            waiting = awaited(instance, candidates.key, branch)
-        elsewhere = {each.publish.branch for each in waiting.values() if each.publish is not None}
-        if elsewhere and branch.open is None:
-            context.log.warning(
-                f"{candidates.key.to_user_string()} was published on {', '.join(sorted(map(str, elsewhere)))}, and its "
-                f"lake, which knows whether {branch.name} has that, cannot be asked: it counts as unpublished. Give "
-                f"the assets a LakeResource that this process can open ({reason})"
-            )
-        if not candidates.is_partitioned:
-            return dg.AutomationResult(
-                context, true_subset=candidates if None in waiting else context.get_empty_subset()
-            )
-        keys = {key for key in waiting if key is not None} & candidates.expensively_compute_partition_keys()
-        subset = context.asset_graph_view.get_asset_subset_from_asset_partitions(
-            candidates.key, {AssetKeyPartitionKey(candidates.key, key) for key in keys}
+        _, waiting = _waiting(context)
+        return dg.AutomationResult(context, true_subset=_subset(context, waiting))
+
+
+class LakePublished(dg.AutomationCondition[dg.AssetKey]):
+    """True for an asset, or for its partitions, if readers see since the last evaluation what was staged before.
+
+    What the asset with the condition was materialized after does not count, and neither does a publish of a session in
+    which that was materialized too. Like `LakeUnpublished`, it is evaluated where the code is.
+    """
+
+    @property
+    def description(self) -> str:
+        """Return the text that the UI shows for the condition."""
+        return "Published in the lake since the last evaluation"
+
+    def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
+        """Select the candidates whose last materialization readers see now."""
+        key, instance = context.candidate_subset.key, context.asset_graph_view.instance
+        branch, waiting = _waiting(context)
+        before = _Looked.parse(context.cursor)
+        publishes, seen = publishes_after(instance, key, before.seen)
+        new = [each for each in publishes if branch.shows(each)] if before.seen is not None else []
+        # What was merged, for which there is no event. It may have been at any time since the last evaluation.
+        told = {(each.partition, each.session) for each in new}
+        now = context.evaluation_time.timestamp()
+        new += [
+            Publish(partition, now, session)
+            for partition, session in before.waiting.items() - told
+            if partition not in waiting and not branch.has_discarded(session)
+        ]
+        made = last_made(instance, context.root_context.key) if new else {}
+        own = {session for session, _ in made.values() if session}
+        shown = {
+            each.partition
+            for each in new
+            if each.session not in own and each.timestamp > made.get(each.partition, (None, 0.0))[1]
+        }
+        looked = _Looked(seen, {partition: each.session for partition, each in waiting.items()})
+        return dg.AutomationResult(context, true_subset=_subset(context, shown), cursor=looked.text())
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """What an evaluation has seen, for the next one."""
+
+    seen: int | None = None
+    """The number of the last event that observed a publish, 0 without any; None before the first evaluation."""
+    waiting: Mapping[str | None, str | None] = field(default_factory=dict)
+    """The sessions of what readers did not see, by partition."""
+
+    @classmethod
+    def parse(cls, text: str | None) -> "_Looked":
+        if text is None:
+            return cls()
+        seen, waiting = json.loads(text)
+        return cls(seen, dict(waiting))
+
+    def text(self) -> str:
+        return json.dumps([self.seen, list(self.waiting.items())])
+
+
+def _waiting(context: dg.AutomationContext[dg.AssetKey]) -> tuple[LakeBranch, dict[str | None, Unseen]]:
+    """Return the branch that readers of the candidates see, and what they do not see of them yet."""
+    key, instance = context.candidate_subset.key, context.asset_graph_view.instance
+    branch, reason = _branch_of(context)
+    try:
+        waiting = awaited(instance, key, branch)
+    except LakeError as error:
+        branch, reason = LakeBranch(branch.name), str(error)
+        waiting = awaited(instance, key, branch)
+    elsewhere = {each.publish.branch for each in waiting.values() if each.publish is not None}
+    if elsewhere and branch.open is None:
+        context.log.warning(
+            f"{key.to_user_string()} was published on {', '.join(sorted(map(str, elsewhere)))}, and its lake, which "
+            f"knows whether {branch.name} has that, cannot be asked: it counts as unpublished. Give the assets a "
+            f"LakeResource that this process can open ({reason})"
         )
-        return dg.AutomationResult(context, true_subset=subset)
+    return branch, waiting
+
+
+def _subset(context: dg.AutomationContext[dg.AssetKey], partitions: Iterable[str | None]) -> EntitySubset[dg.AssetKey]:
+    """Return the candidates with these partitions. The key is None without any."""
+    candidates = context.candidate_subset
+    if not candidates.is_partitioned:
+        return candidates if None in partitions else context.get_empty_subset()
+    keys = {key for key in partitions if key is not None} & candidates.expensively_compute_partition_keys()
+    return context.asset_graph_view.get_asset_subset_from_asset_partitions(
+        candidates.key, {AssetKeyPartitionKey(candidates.key, key) for key in keys}
+    )
 
 
 def _branch_of(context: dg.AutomationContext[dg.AssetKey]) -> tuple[LakeBranch, str]:
@@ -86,6 +155,11 @@ def _branch_of(context: dg.AutomationContext[dg.AssetKey]) -> tuple[LakeBranch, 
 
 
 def lake_eager() -> dg.AutomationCondition[dg.AssetKey]:
-    """Return `AutomationCondition.eager()` that waits until upstream data is published."""
-    waiting = dg.AutomationCondition.any_deps_match(LakeUnpublished())
-    return cast("dg.AutomationCondition[dg.AssetKey]", dg.AutomationCondition.eager() & ~waiting)
+    """Return `AutomationCondition.eager()` that waits until upstream data is published, and starts when it is."""
+    conditions = dg.AutomationCondition
+    published = conditions.any_deps_match(LakePublished())
+    # What is published later than the asset was requested or made is still to be handled.
+    handled = (conditions.newly_requested() | conditions.newly_updated()) & ~published
+    updated = (conditions.newly_missing() | conditions.any_deps_updated()).since_last_handled()
+    eager = conditions.eager().replace(updated, updated | published.since(handled | conditions.initial_evaluation()))
+    return cast("dg.AutomationCondition[dg.AssetKey]", eager & ~conditions.any_deps_match(LakeUnpublished()))

@@ -110,6 +110,93 @@ def test_of_partitions_those_that_are_published(tmp_path: Path, instance: dg.Dag
     assert automation.tick() == 0
 
 
+# What is published later than the asset with the condition was made
+
+
+class Staged(Automation):
+    """A lake with an update of the upstream asset that is staged in a session."""
+
+    def stage(self, **options: Any) -> None:
+        assert not self._make_with_another(fails=True, raise_on_error=False, **options).success
+
+    def publish(self, **options: Any) -> None:
+        (session,) = self.lake.list_sessions()
+        self._make_with_another(fails=False, resume=session.id, selection=["another"], **options)
+
+    def _make_with_another(self, *, fails: bool, **options: Any) -> dg.ExecuteInProcessResult:
+        upstream, _ = self.defs.assets or ()
+
+        @dg.asset(partitions_def=upstream.partitions_def)  # type: ignore[union-attr]
+        def another() -> None:
+            if fails:
+                raise ValueError
+
+        resources = {"io_manager": DeltaIOManager(lake=self.resource), "lake": self.resource}
+        return testing.materialize([upstream, another], resources=resources, instance=self.instance, **options)
+
+    def make_downstream(self) -> None:
+        _, downstream = self.defs.assets or ()
+        resources = {"io_manager": DeltaIOManager(lake=self.resource)}
+        key = "a" if downstream.partitions_def else None  # type: ignore[union-attr]
+        assert dg.materialize([downstream], resources=resources, instance=self.instance, partition_key=key).success  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("looks", ["always", "before the publish", "after the publish", "never"])
+@pytest.mark.parametrize("partitions", [None, PARTS], ids=["whole", "partitioned"])
+def test_a_publish_counts_that_is_later_than_the_last_run(
+    tmp_path: Path, instance: dg.DagsterInstance, looks: str, partitions: Any
+) -> None:
+    automation = Staged(tmp_path / "lake", instance, lake_eager(), partitions)
+    options = {} if partitions is None else {"partition_key": "a"}
+    automation.tick()
+    automation.materialize(gate="none", selection=["upstream"], **options)
+    assert automation.tick() == 1
+    automation.stage(**options)
+    if looks in ("always", "after the publish"):
+        assert automation.tick() == 0
+    automation.make_downstream()
+    if looks in ("always", "before the publish"):
+        assert automation.tick() == 0
+    automation.publish(**options)
+    assert [automation.tick() for _ in range(3)] == [1, 0, 0], "it has read the rows before"
+
+
+def test_what_was_made_after_the_publish_is_up_to_date(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    automation = Staged(tmp_path / "lake", instance, lake_eager())
+    automation.tick()
+    automation.stage()
+    automation.tick()
+    automation.publish()
+    automation.make_downstream()
+    assert [automation.tick() for _ in range(2)] == [0, 0]
+
+
+def test_a_publish_of_both_assets_starts_nothing(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    automation = Automation(tmp_path / "lake", instance, lake_eager())
+    automation.tick()
+    upstream, downstream = automation.defs.assets or ()
+    resources = {"io_manager": DeltaIOManager(lake=automation.resource), "lake": automation.resource}
+    assert testing.materialize([upstream, downstream], resources=resources, instance=instance).success
+    assert [automation.tick() for _ in range(2)] == [0, 0]
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_merge_counts_that_is_later_than_the_last_run(
+    tmp_path: Path, instance: dg.DagsterInstance, looks: bool
+) -> None:
+    automation = Staged(tmp_path / "lake", instance, lake_eager())
+    automation.materialize(gate="none", selection=["upstream"])
+    automation.tick()
+    automation.lake.create_branch("pr")
+    automation.materialize(tags={"lake/branch": "pr"}, gate="none", selection=["upstream"])
+    assert automation.tick() == 0
+    automation.make_downstream()
+    if looks:
+        assert automation.tick() == 0
+    automation.lake.merge("pr")
+    assert [automation.tick() for _ in range(2)] == [1, 0]
+
+
 # On branches
 
 

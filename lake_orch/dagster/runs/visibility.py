@@ -159,6 +159,16 @@ def last_shown(instance: DagsterInstance, key: AssetKey | AssetRecordsFilter, br
     return max((publish for publish in newest if publish), key=lambda publish: publish.timestamp, default=None)
 
 
+def last_made(instance: DagsterInstance, key: AssetKey) -> dict[str | None, tuple[str | None, float]]:
+    """Return the session of the last materialization of an asset, if it has one, and its time, by partition."""
+    made: dict[str | None, tuple[str | None, float]] = {}
+    for record in instance.fetch_materializations(key, limit=_RECORDS).records:
+        event = record.event_log_entry.asset_materialization
+        if event is not None and event.partition not in made:
+            made[event.partition] = staged_in(instance, record), record.timestamp
+    return made
+
+
 def _last_materializations(instance: DagsterInstance, key: AssetKey) -> dict[str | None, str | Publish | None]:
     """Map each partition to the session that its last materialization was staged in, or to its publish.
 
@@ -196,9 +206,27 @@ def _visible_at_once(instance: DagsterInstance, key: AssetKey | AssetRecordsFilt
 def observed_publishes(instance: DagsterInstance, key: AssetKey | AssetRecordsFilter) -> Iterator[Publish]:
     """Yield the observed publishes of an asset, newest first."""
     for record in instance.fetch_observations(key, limit=_RECORDS).records:
-        event = record.event_log_entry.asset_observation
-        if event is not None and value_of(event.metadata, STATE) == PUBLISHED:
-            yield _publish(record, event.partition, event.metadata)
+        if (publish := _observed(record)) is not None:
+            yield publish
+
+
+def publishes_after(instance: DagsterInstance, key: AssetKey, event: int | None) -> tuple[list[Publish], int]:
+    """Return the observed publishes of an asset after an event, newest first, and the number of the newest event.
+
+    That is 0 without any.
+    """
+    after = AssetRecordsFilter(asset_key=key, after_storage_id=event)
+    records = instance.fetch_observations(after, limit=_RECORDS).records
+    publishes = [publish for record in records if (publish := _observed(record)) is not None]
+    return publishes, max((record.storage_id for record in records), default=event or 0)
+
+
+def _observed(record: EventLogRecord) -> Publish | None:
+    """Return the publish that an observation is of, if it is of one."""
+    event = record.event_log_entry.asset_observation
+    if event is None or value_of(event.metadata, STATE) != PUBLISHED:
+        return None
+    return _publish(record, event.partition, event.metadata)
 
 
 def _publish(record: EventLogRecord, partition: str | None, metadata: Mapping[str, MetadataValue[Any]]) -> Publish:
