@@ -148,7 +148,9 @@ class LakeOfRuns(LakeRoot):
         )
 
     def begin_writes(self, instance: DagsterInstance, run: DagsterRun) -> None:
-        """Check that a run without a session repeats nothing that is published, or may be by a worker taken for dead.
+        """Check that a run without a session repeats nothing that the session of a failed run has published, or may yet.
+
+        What other runs without a session publish later is not known: nothing of theirs could be fenced.
 
         Raises:
             SessionClosed: It repeats what a failed run has published.
