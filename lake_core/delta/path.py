@@ -51,7 +51,7 @@ def data_keys(paths: pa.ChunkedArray, store: ObjectStore) -> pa.ChunkedArray:
 
     This is faster, because relative paths that need no decoding are not handled one by one.
     """
-    if not pc.any(pc.match_substring_regex(paths, _NOT_PLAIN)).as_py():
+    if _are_plain(paths):
         return paths
     return pa.chunked_array([pa.array([data_key(path, store) for path in paths.to_pylist()], pa.string())])
 
@@ -77,6 +77,25 @@ def locate(path: str, roots: Sequence[ObjectStore]) -> tuple[int, str]:
         "the table uses files of another one (a shallow clone) and you trust its log, open it with "
         f"DeltaTable.open(…, allowed_roots=[the folder of those files]). Allowed now: {allowed}"
     )
+
+
+def _are_plain(paths: pa.ChunkedArray) -> bool:
+    """Return whether all paths are relative, and are keys as they stand."""
+    return all(map(_are_surely_plain, paths.chunks)) or not pc.any(pc.match_substring_regex(paths, _NOT_PLAIN)).as_py()
+
+
+def _are_surely_plain(paths: pa.StringArray) -> bool:
+    """Return whether paths are plain by their bytes. This is four times faster than a search in each path."""
+    if not len(paths):
+        return True
+    offsets = np.frombuffer(paths.buffers()[1], np.int32)[paths.offset : paths.offset + len(paths) + 1]
+    if paths.null_count or not np.diff(offsets).all():
+        return False
+    text = np.frombuffer(text_bytes(paths), np.uint8)
+    first, last = text[offsets[:-1] - offsets[0]], text[offsets[1:] - offsets[0] - 1]
+    if ((first == ord("/")) | (last == ord("/")) | (last == ord("."))).any() or text.min() < ord(" "):
+        return False
+    return not any((text == byte).any() for byte in b"%:\x7f") and not _may_have_dots(paths)
 
 
 def same_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -116,7 +135,7 @@ def _without_dots(path: str) -> str:
 
 def locate_all(paths: pa.ChunkedArray, roots: Sequence[ObjectStore]) -> tuple[list[str], dict[int, ObjectStore]]:
     """Return the keys of many paths and, by row number, the stores of those outside of the table, as `locate`."""
-    if not pc.any(pc.match_substring_regex(paths, _NOT_PLAIN)).as_py():
+    if _are_plain(paths):
         return paths.to_pylist(), {}
     located = [locate(path, roots) for path in paths.to_pylist()]
     return [key for _, key in located], {row: roots[number] for row, (number, _) in enumerate(located) if number}
