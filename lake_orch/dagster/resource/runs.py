@@ -148,7 +148,7 @@ class LakeOfRuns(LakeRoot):
         )
 
     def begin_writes(self, instance: DagsterInstance, run: DagsterRun) -> None:
-        """Check that a run without a session repeats nothing that a failed run has published in its session, or may yet.
+        """Check that a run without a session repeats nothing of a failed run's session that is or may be published.
 
         What other runs without a session publish later is not known: nothing of theirs could be fenced.
 
