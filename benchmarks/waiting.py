@@ -121,6 +121,11 @@ def small_files(folder: str, rounds: int) -> None:
     compare("append of 1M rows into 1,000 partitions", ours, theirs, rounds=rounds)
     floor = _synced_files(folder, 1001, 1_000_000)
     compare("append of 1M rows into 1,000 partitions", ours, floor, rounds=rounds, peer="synced files", memory=False)
+    encoder = Program(
+        f"{data}import pyarrow.parquet as pq\nparts = [data.slice(start, 1000) for start in range(0, len(data), 1000)]",
+        "for part in parts: pq.write_table(part, pa.BufferOutputStream(), compression='zstd')\nresult = len(data)",
+    )
+    compare("append of 1M rows into 1,000 partitions", ours, encoder, rounds=rounds, peer="PyArrow, encoding alone")
     small = f"{folder}/small"
     _run(
         f"""
