@@ -65,19 +65,19 @@ class LakePublished(dg.AutomationCondition[dg.AssetKey]):
         publishes, seen = publishes_after(instance, key, before.seen)
         new = [each for each in publishes if branch.shows(each)] if before.seen is not None else []
         # What was merged, for which there is no event. It may have been at any time since the last evaluation.
-        told = {(each.partition, each.session) for each in new}
+        observed = {(each.partition, each.session) for each in new}
         now = context.evaluation_time.timestamp()
         new += [
             Publish(partition, now, session)
-            for partition, session in before.waiting.items() - told
+            for partition, session in before.waiting.items() - observed
             if partition not in waiting and not branch.has_discarded(session)
         ]
-        made = last_made(instance, context.root_context.key) if new else {}
-        own = {session for session, _ in made.values() if session}
+        last_of_root = last_made(instance, context.root_context.key) if new else {}
+        own = {session for session, _ in last_of_root.values() if session}
         shown = {
             each.partition
             for each in new
-            if each.session not in own and each.timestamp > made.get(each.partition, (None, 0.0))[1]
+            if each.session not in own and each.timestamp > last_of_root.get(each.partition, (None, 0.0))[1]
         }
         looked = _Looked(seen, {partition: each.session for partition, each in waiting.items()})
         return dg.AutomationResult(context, true_subset=_subset(context, shown), cursor=looked.text())

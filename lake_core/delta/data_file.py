@@ -133,7 +133,7 @@ class DataFileWriter:
         self._indexed = [(mapping.physical_path(path), kind) for path, kind in leaves if not pa.types.is_null(kind)]
         self._held: dict[tuple[str | None, ...], list[pa.Table]] = {}
         self._bytes: dict[tuple[str | None, ...], int] = {}
-        self._with_nan: set[ColumnPath] = set()
+        self._nan_columns: set[ColumnPath] = set()
         """The columns of floats that hold a NaN in any of the rows so far."""
         self._written: list[AddFile] = []
         self._threads = threads
@@ -146,7 +146,7 @@ class DataFileWriter:
     def add(self, rows: pa.Table) -> None:
         """Add rows in the table's schema (with `_change_type`, for change data), and their ids if they have any."""
         keys, stored = rows.select(self._partition_columns), self._stored(rows)
-        self._with_nan |= _with_nan(stored, _floats(stored.schema))
+        self._nan_columns |= _with_nan(stored, _floats(stored.schema))
         for values, part in _partitions(keys, stored):
             self._held.setdefault(values, []).append(part)
             self._bytes[values] = self._bytes.get(values, 0) + part.nbytes
@@ -213,7 +213,7 @@ class DataFileWriter:
         return self._encode(rows, values).close()
 
     def _encode(self, rows: pa.Table, values: tuple[str | None, ...]) -> _OpenFile:
-        holding = _with_nan(rows, self._with_nan)
+        holding = _with_nan(rows, self._nan_columns)
         file = self._open(values, rows.schema, _bounded(rows.schema, holding) if holding else True)
         file.write(rows, holding)
         file.encode()

@@ -124,9 +124,10 @@ class Staged(Automation):
         self._make_with_another(fails=False, resume=session.id, selection=["another"], **options)
 
     def _make_with_another(self, *, fails: bool, **options: Any) -> dg.ExecuteInProcessResult:
-        upstream, _ = self.defs.assets or ()
+        assets: list[Any] = list(self.defs.assets or ())
+        upstream = assets[0]
 
-        @dg.asset(partitions_def=upstream.partitions_def)  # type: ignore[union-attr]
+        @dg.asset(partitions_def=upstream.partitions_def)
         def another() -> None:
             if fails:
                 raise ValueError
@@ -135,10 +136,11 @@ class Staged(Automation):
         return testing.materialize([upstream, another], resources=resources, instance=self.instance, **options)
 
     def make_downstream(self) -> None:
-        _, downstream = self.defs.assets or ()
+        assets: list[Any] = list(self.defs.assets or ())
+        downstream = assets[1]
         resources = {"io_manager": DeltaIOManager(lake=self.resource)}
-        key = "a" if downstream.partitions_def else None  # type: ignore[union-attr]
-        assert dg.materialize([downstream], resources=resources, instance=self.instance, partition_key=key).success  # type: ignore[list-item]
+        key = "a" if downstream.partitions_def else None
+        assert dg.materialize([downstream], resources=resources, instance=self.instance, partition_key=key).success
 
 
 @pytest.mark.parametrize("looks", ["always", "before the publish", "after the publish", "never"])

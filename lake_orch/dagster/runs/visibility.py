@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
-    from dagster import AssetKey, DagsterInstance, EventLogRecord, MetadataValue
+    from dagster import AssetKey, AssetMaterialization, DagsterInstance, EventLogRecord, MetadataValue
 
     from lake_core.lake import Lake
 
@@ -161,12 +161,8 @@ def last_shown(instance: DagsterInstance, key: AssetKey | AssetRecordsFilter, br
 
 def last_made(instance: DagsterInstance, key: AssetKey) -> dict[str | None, tuple[str | None, float]]:
     """Return the session of the last materialization of an asset, if it has one, and its time, by partition."""
-    made: dict[str | None, tuple[str | None, float]] = {}
-    for record in instance.fetch_materializations(key, limit=_RECORDS).records:
-        event = record.event_log_entry.asset_materialization
-        if event is not None and event.partition not in made:
-            made[event.partition] = staged_in(instance, record), record.timestamp
-    return made
+    newest = _newest_materializations(instance, key)
+    return {partition: (staged_in(instance, record), record.timestamp) for partition, (record, _) in newest.items()}
 
 
 def _last_materializations(instance: DagsterInstance, key: AssetKey) -> dict[str | None, str | Publish | None]:
@@ -174,14 +170,23 @@ def _last_materializations(instance: DagsterInstance, key: AssetKey) -> dict[str
 
     The value is None for what no lake has published.
     """
-    last: dict[str | None, str | Publish | None] = {}
+    return {
+        partition: staged_in(instance, record)
+        or (_publish(record, partition, event.metadata) if COMMIT in event.metadata else None)
+        for partition, (record, event) in _newest_materializations(instance, key).items()
+    }
+
+
+def _newest_materializations(
+    instance: DagsterInstance, key: AssetKey
+) -> dict[str | None, tuple[EventLogRecord, AssetMaterialization]]:
+    """Return the last materialization of each partition of an asset, among its last ones."""
+    newest: dict[str | None, tuple[EventLogRecord, AssetMaterialization]] = {}
     for record in instance.fetch_materializations(key, limit=_RECORDS).records:
         event = record.event_log_entry.asset_materialization
-        if event is not None and event.partition not in last:
-            last[event.partition] = staged_in(instance, record) or (
-                _publish(record, event.partition, event.metadata) if COMMIT in event.metadata else None
-            )
-    return last
+        if event is not None:
+            newest.setdefault(event.partition, (record, event))
+    return newest
 
 
 def staged_in(instance: DagsterInstance, record: EventLogRecord) -> str | None:
