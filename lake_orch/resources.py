@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from dagster import DagsterInstance, DagsterRun
 
@@ -74,6 +74,7 @@ class LakeResource(ReadableLake):
         self.begin_writes(attempt.instance, attempt.run)
         branch = self.branch_of(attempt.run.tags, attempt.instance)
         if self.is_lake():
+            self._warn_of_a_repeat(attempt, branch)
             return attempt.assigned_to_branch(self.root, branch)
         if branch != "main":
             raise NotALake(
@@ -94,6 +95,23 @@ class LakeResource(ReadableLake):
         """
         reads = None if attempt.step is None else self._read_record(attempt.step)
         return open_workspace(self.assignment(attempt), self.options(), self.open, reads=reads)
+
+    def _warn_of_a_repeat(self, attempt: Attempt, branch: str) -> None:
+        """Log it, once, if a step starts over that has failed after it had published something."""
+        step, run = attempt.step, attempt.run
+        if step is None or run.parent_run_id is None or step in _steps_looked_at:
+            return
+        _steps_looked_at.add(step)
+
+        from lake_orch.dagster.runs.single_publishes import published_in_part  # here, as most runs re-execute no other
+
+        commit = published_in_part(attempt.instance, run, attempt.step_key, self.open(), branch)
+        if commit is not None:
+            step.log.warning(
+                f"step {attempt.step_key} starts over. In run {run.parent_run_id}, it failed after it had published "
+                f"commit {commit.id[:12]}: what it appends now is there twice. A re-execution from failure skips what "
+                f"was published. `lake revert {commit.id[:12]}` takes the commit back"
+            )
 
     def _check_written_beside(self, instance: DagsterInstance, run: DagsterRun) -> None:
         """Check that assets are published by themselves beside a session of another lake. Raises OtherLake."""
@@ -221,6 +239,8 @@ class LakeResource(ReadableLake):
 # the second write would count as a retry of the first. So the handles are kept for each step.
 _handles: "WeakKeyDictionary[object, dict[tuple[str, int], LakeTable]]" = WeakKeyDictionary()
 _sessions: WeakKeyDictionary[object, CallNumbers] = WeakKeyDictionary()
+_steps_looked_at: WeakSet[object] = WeakSet()
+"""The steps of which it is known whether they repeat what a failed run has published."""
 
 
 def has_written(step: object) -> bool:

@@ -87,7 +87,7 @@ class SessionClosed(LakeError):
 
 
 class StaleEpoch(LakeError):
-    """Another process has resumed the session.
+    """Another process has resumed the session, or has taken over the work of its owner.
 
     Writes of this process are refused, so that they cannot mix with the other's. Let that process go on.
     """

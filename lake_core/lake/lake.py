@@ -273,26 +273,37 @@ class Lake:
         metadata: Mapping[str, str] | None = None,
         isolation: Literal["snapshot", "serializable"] | None = None,
         id: str | None = None,
+        owner: str = "",
     ) -> Session:
         """Begin a private session. It publishes when its `with` block ends. If the block raises, it is discarded.
 
         `isolation` is the lake's by default. Under `snapshot`, changes conflict by the rules of their formats, and if
         both sides wrote the same plain file. Under `serializable`, it is also a conflict if others changed what the
         session read. If several sessions with one `id` began at the same commit, one publishes, and the others get its
-        result.
+        result. Once its `owner`, such as a run, is fenced, the session is not published.
 
         Raises:
             RefNotFound: There is no such branch.
             InvalidRef: The `id` cannot be the name of a session.
+            StaleEpoch: The owner is fenced.
             ValueError: `metadata` has keys that the lake writes itself, or values that are not text.
         """
         from lake_core.lake.session.private_session import Session, SessionOptions
 
         check_metadata(message, metadata)
         id = f"s-{runtime.uuid4().hex}" if id is None else check_name(id, "session")
-        return Session(
-            self._repository, SessionOptions(id, branch, message, metadata, isolation or self.settings.isolation)
-        )
+        isolation = isolation or self.settings.isolation
+        return Session(self._repository, SessionOptions(id, branch, message, metadata, isolation, owner))
+
+    def fence(self, *owners: str) -> None:
+        """Publish no private session of these owners any longer, whatever process has it. It stays so for 90 days.
+
+        Whoever takes over the work of a process that is taken for dead calls this first, since it may yet go on. Of a
+        shared session, `SharedSession.fence` does the same.
+        """
+        from lake_core.lake.refs.fence import fence_owners
+
+        fence_owners(self._repository, owners)
 
     def open_session(
         self,

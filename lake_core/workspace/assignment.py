@@ -52,6 +52,8 @@ class Assignment:
     metadata: Mapping[str, str] = field(default_factory=dict)
     reads: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """What was read for the attempt before it was assigned: keys, and prefixes ending in "*", by commit."""
+    owner: str = ""
+    """What the attempt works for, such as a run. Once it is fenced, an attempt that publishes by itself cannot."""
 
     def numbered(self, number: int) -> Assignment:
         """Return the assignment of the n-th task of the same step; the first is the one assigned here.
@@ -83,6 +85,7 @@ class Assignment:
             "message": self.message,
             "metadata": dict(self.metadata),
             "reads": {commit: list(reads) for commit, reads in self.reads.items()},
+            "owner": self.owner,
         }
 
     @classmethod
@@ -105,6 +108,7 @@ class Assignment:
             message=values["message"],
             metadata=values["metadata"],
             reads=values.get("reads", {}),
+            owner=values.get("owner", ""),
         )
 
 
@@ -148,4 +152,5 @@ def open_workspace(
         message=assignment.message,
         metadata=assignment.metadata,
         reads=reads,
+        owner=assignment.owner,
     )

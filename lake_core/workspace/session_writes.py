@@ -72,8 +72,9 @@ class PublishedWrites(_SessionWrites):
         message: str = "",
         metadata: Mapping[str, str] | None = None,
         reads: ReadRecord | None = None,
+        owner: str = "",
     ) -> None:
-        session = lake.session(branch, message=message, metadata=metadata or {}, id=session_id)
+        session = lake.session(branch, message=message, metadata=metadata or {}, id=session_id, owner=owner)
         super().__init__(lake, session, root, task_id)
         self._branch, self._is_retry, self._reads = branch, is_retry, reads
         self._private: Session = session

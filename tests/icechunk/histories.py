@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import zarr
 
 from lake_core.icechunk import Repository, RepositoryConfig
 from lake_core.store import MemoryStore, ObjectStore
-from lake_core.testing import FaultStore
 
 FUTURE = datetime.now(UTC) + timedelta(days=365)
 FOLDERS = ("snapshots", "transactions", "manifests", "chunks")
@@ -78,16 +76,3 @@ def copy_of(store: ObjectStore) -> MemoryStore:
     for meta in store.list():
         copy.put(meta.key, store.get(meta.key))
     return copy
-
-
-class RacingStore(FaultStore):
-    """A store that lets something happen before one of its operations."""
-
-    def __init__(self, inner: ObjectStore, at: int, event: Callable[[], object]) -> None:
-        super().__init__(inner, 0)
-        self._chosen, self._event = at, event
-
-    def _run(self, what: str, operation: Callable[[], Any]) -> Any:
-        if self.operations + 1 == self._chosen:
-            self._event()
-        return super()._run(what, operation)

@@ -16,7 +16,6 @@ from lake_core.store import LocalStore, MemoryStore
 from lake_core.testing import FaultStore
 from tests.icechunk.histories import (
     FUTURE,
-    RacingStore,
     copy_of,
     read_everything,
     repository_with_history,
@@ -25,6 +24,7 @@ from tests.icechunk.histories import (
     write,
     written_at,
 )
+from tests.racing_store import RacingStore
 from tests.skip_rule import NO_CASES
 
 ROOT = "1CECHNKREP0F1RSTCMT0"

@@ -25,7 +25,6 @@ from lake_core.testing import FaultStore
 from tests.icechunk.cases import CASES, expected, names, open_case
 from tests.icechunk.histories import (
     FUTURE,
-    RacingStore,
     copy_of,
     objects,
     read_everything,
@@ -35,6 +34,7 @@ from tests.icechunk.histories import (
     write,
     written_at,
 )
+from tests.racing_store import RacingStore
 from tests.skip_rule import NO_CASES
 
 needs_cases = pytest.mark.skipif(not CASES.exists(), reason=NO_CASES)

@@ -35,8 +35,8 @@ from lake_core.icechunk.errors import (
 )
 from lake_core.icechunk.identifier import encode_id
 from lake_core.store import FolderStore, LocalStore, MemoryStore
-from tests.icechunk.histories import RacingStore
 from tests.processes import CONTEXT
+from tests.racing_store import RacingStore
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ from lake_core.icechunk import (
 from lake_core.icechunk.errors import RefNotFound
 from lake_core.store import LocalStore, MemoryStore, ObjectStore
 from lake_core.testing import FaultStore
-from tests.icechunk.histories import FUTURE, RacingStore, copy_of, read_everything, theirs, values, write
+from tests.icechunk.histories import FUTURE, copy_of, read_everything, theirs, values, write
+from tests.racing_store import RacingStore
 
 IN_SPLITS_OF_3 = RepositoryConfig(
     manifest=ManifestConfig(

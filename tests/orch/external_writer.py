@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,6 +32,13 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def wait(when: str) -> None:
+    """Wait until a file says to go on, and say so by another one."""
+    (WISHES.parent / f"waits {when}").touch()
+    while not (WISHES.parent / f"go on {when}").exists():
+        time.sleep(0.05)
+
+
 with open_dagster_pipes() as pipes:
     report = {"argv": sys.argv, "extras": pipes.extras, "dagster": "dagster" in sys.modules}
     with (WISHES.parent / "reports.jsonl").open("a") as file:
@@ -43,9 +51,13 @@ with open_dagster_pipes() as pipes:
         work.append("tables/second", rows)
         work.append("tables/second", rows.slice(1))
         work.files.put("files/note.txt", str(len(rows)).encode())
+        if wish("wait before"):
+            wait("before")
         if wish("be overtaken"):
             assert work.session is not None
             Lake.open(work.root).open_session(id=work.session)
+    if wish("wait after"):
+        wait("after")
     if wish("die after"):
         die()
     pipes.report_asset_materialization(metadata=work.metadata())

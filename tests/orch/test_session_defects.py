@@ -206,3 +206,15 @@ def test_steps_of_another_code_location_are_other_ones(bench: Bench, location: s
     origins = [RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(name), "repository") for name in ("a", location)]
     first, second = (failed._replace(remote_job_origin=RemoteJobOrigin(origin, "job")) for origin in origins)
     assert _are_same_steps(bench.instance, first, second, {"orders"}) == is_same
+
+
+def test_a_run_that_was_refused_as_it_would_repeat_a_published_one_has_no_rest(bench: Bench) -> None:
+    """The worker published, and died before it could say so. Nobody who re-executes the refused run gets around it."""
+    run = bench.run()
+    bench.instance.report_run_failed(run, "its worker does not answer")
+    refused = bench.run(reexecution_options=dg.ReexecutionOptions(run.run_id))
+    for _ in range(2):
+        assert not refused.is_success
+        assert f"repeats steps of run {run.run_id}" in bench.error(refused)
+        refused = bench.resume(refused)
+    check_published(bench)

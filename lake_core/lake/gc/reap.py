@@ -1,4 +1,4 @@
-"""Sessions and collections that are over leave the refs journal."""
+"""Sessions, collections and fences that are over leave the refs journal."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lake_core.journal import Action, Append, Delete, State, Update
 from lake_core.lake.gc.candidates import MIN_AGE
+from lake_core.lake.refs.fence import outdated_fences
 from lake_core.lake.refs.pending_deletions import PREFIX
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import BATCHES, EXPIRED, FAILED, OPEN
@@ -24,12 +25,12 @@ def reap(repository: Repository) -> None:
     """Mark sessions past their time as expired.
 
     Ended sessions and collections are removed from the journal once no open session can be older than them. A session
-    that another generation may follow is known as long as its commit.
+    that another generation may follow is known as long as its commit. A fence has a time of its own.
     """
 
     def plan(state: State) -> Append[list[str]]:
         refs, now = RefsState(state), repository.clock()
-        actions: list[Action] = []
+        actions: list[Action] = list(outdated_fences(refs, now))
         for record in refs.sessions():
             if record.state in (OPEN, FAILED):
                 if now >= record.expires:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from lake_core import runtime
@@ -16,6 +16,7 @@ from lake_core.lake.publish.prepare import Change, Proposal, check_unchanged
 from lake_core.lake.publish.session_update import prepare_session
 from lake_core.lake.publish.tree_update import check_references, rebuilt, write_tree
 from lake_core.lake.refs.commit_record import check_metadata
+from lake_core.lake.refs.fence import NotFenced
 from lake_core.lake.refs.pending_deletions import collections
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, SessionRecord
@@ -44,6 +45,8 @@ class SessionOptions:
     message: str = ""
     metadata: Mapping[str, str] | None = None
     isolation: str = "snapshot"
+    owner: str = ""
+    """What works for it, such as a run: once it is fenced, the session is not published. Empty for none."""
 
 
 class Session(WriteSession):
@@ -51,6 +54,8 @@ class Session(WriteSession):
 
     def __init__(self, repository: Repository, options: SessionOptions) -> None:
         refs = repository.refs()
+        if options.owner:
+            NotFenced(options.owner).check(refs)
         commit = refs.commit(refs.branch(options.branch))
         super().__init__(
             Changes(
@@ -65,7 +70,7 @@ class Session(WriteSession):
         self._repository = repository
         self.id, self.branch, self.commit, self.opened_at = options.id, options.branch, commit.id, refs.number
         self.message, self.metadata, self.isolation = options.message, dict(options.metadata or {}), options.isolation
-        self.opened = repository.clock()
+        self.owner, self.opened = options.owner, repository.clock()
         self.result: Published | None = None
 
     def publish(self) -> Published:
@@ -75,6 +80,7 @@ class Session(WriteSession):
             Conflict: Others have changed the same. The session is kept under its id as a failed one, unless it brings
                 back what is being garbage-collected. The message says what to do.
             SessionClosed: The session has ended, or is older than 7 days.
+            StaleEpoch: Its owner is fenced: others have taken its work over. Let them go on.
             ProtectedBranch: The branch accepts only merges. Publish on another branch, and merge that.
             Collected: What it would bring back is being garbage-collected. Do the work again in a session.
             Diverged: Another writer changed the checked-out log of a dataset. `lake adopt` merges the two.
@@ -206,7 +212,12 @@ class _PrivateSource:
         retention = {path: before.isoformat() for path, before in session.changes.ended_retention.items()}
         proposal = Proposal(session.branch, session.message, session.metadata, session=session.id, retention=retention)
         change = Change(session.base, session, session.reads, remedy=remedy(session.id))
-        return prepare_session(self.repository, refs, proposal, change, session.commit)
+        if not session.owner:
+            return prepare_session(self.repository, refs, proposal, change, session.commit)
+        requirement = NotFenced(session.owner)
+        requirement.check(refs)
+        update = prepare_session(self.repository, refs, proposal, change, session.commit)
+        return replace(update, requirements=(*update.requirements, requirement))
 
     def _published_commit(self, refs: RefsState) -> Commit | None:
         """Find the commit of an earlier attempt whose response was lost."""

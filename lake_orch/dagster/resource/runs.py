@@ -29,6 +29,7 @@ from lake_orch.dagster.runs.run_session import (
     publisher_of_parent,
     scope_of,
 )
+from lake_orch.dagster.runs.single_publishes import begin
 from lake_orch.dagster.runs.upstream import RunPlace
 from lake_orch.errors import InvalidDefinition
 from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, GATE_TAG, PUBLISHER_TAG, SCOPE_TAG
@@ -148,16 +149,16 @@ class LakeOfRuns(LakeRoot):
         )
 
     def begin_writes(self, instance: DagsterInstance, run: DagsterRun) -> None:
-        """Check that a run without a session repeats nothing of a failed run's session that is or may be published.
-
-        What other runs without a session publish later is not known: nothing of theirs could be fenced.
+        """Begin to write in a run without a session, which keeps failed runs from publishing later.
 
         Raises:
-            SessionClosed: It repeats what a failed run has published.
+            SessionClosed: It repeats what a failed run has published unseen.
+            StaleEpoch: Dagster has the run itself as failed or canceled.
         """
         if not self.is_lake() or run.run_id in self._begun_runs:
             return
         branch = self.branch_of(run.tags, instance)
+        begin(instance, run, self.open())
         fence_ended_runs(instance, self.open(), branch)
         if run.parent_run_id is not None:
             check_not_published(instance, run, self.open(), self.root, branch)

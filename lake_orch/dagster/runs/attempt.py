@@ -151,6 +151,7 @@ class Attempt:
             is_retry=attempt.number > 0 or attempt.lineage != attempt.run.run_id,
             message=attempt.message,
             metadata=attempt.commit_metadata,
+            owner=attempt.run.run_id,
         )
 
     def since(self) -> datetime | None:

@@ -47,7 +47,7 @@ def step_lineage(instance: DagsterInstance, run: DagsterRun, step_key: str) -> s
         parent = instance.get_run_by_id(current.parent_run_id)
         if parent is None or not continues(instance, current, parent):
             break
-        if _had_succeeded(instance, parent, step_key, before=current):
+        if had_succeeded(instance, parent, step_key, before=current):
             break
         run_ids.add(parent.run_id)
         current = parent
@@ -144,7 +144,7 @@ def _planned_steps(instance: DagsterInstance, run: DagsterRun) -> set[str]:
     return set(plan.step_keys_to_execute) if plan else set()
 
 
-def _had_succeeded(instance: DagsterInstance, run: DagsterRun, step_key: str, *, before: DagsterRun) -> bool:
+def had_succeeded(instance: DagsterInstance, run: DagsterRun, step_key: str, *, before: DagsterRun) -> bool:
     """Return whether a step of a run had succeeded when another run was made.
 
     A run whose worker was taken for dead goes on. Its re-execution does again what it does after that one was made.

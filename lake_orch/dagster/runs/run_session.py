@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from dagster import DagsterRunStatus, RunsFilter
+from dagster import RunsFilter
 
 from lake_core.lake.errors import SessionClosed, SessionNotFound
-from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, OPEN
+from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, OPEN, PUBLISHED
 from lake_orch._dagster import StepEventStatus
 from lake_orch.dagster.runs.lineage import ancestors, continues, was_success
 from lake_orch.dagster.runs.plan import plan_of
+from lake_orch.dagster.runs.single_publishes import ENDED_UNSUCCESSFULLY, fence_failed, published_late
 from lake_orch.dagster.runs.title import title_of
 from lake_orch.errors import InvalidDefinition, SessionLost
 from lake_orch.tags import (
@@ -31,6 +32,7 @@ from lake_orch.tags import (
     RUN,
     SCOPE_TAG,
     SESSION_TAG,
+    STEP,
 )
 
 if TYPE_CHECKING:
@@ -43,7 +45,6 @@ PublishScope: TypeAlias = Literal["asset", "run"]
 Gate: TypeAlias = Literal["blocking", "error", "none"]
 Publisher: TypeAlias = Literal["executor", "testing", "op", "teardown"]
 
-_FAILED = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 GATES: tuple[Gate, ...] = ("blocking", "error", "none")
 
 EXPIRY = MOST_EXPIRY
@@ -201,13 +202,16 @@ def check_not_published(instance: DagsterInstance, run: DagsterRun, lake: Lake, 
     """Check that a run repeats nothing that a failed run has published to the branch: its worker was killed, perhaps.
 
     Raises SessionClosed. Whoever asks for steps of a failed run, be it a person or a retry strategy, takes it for one
-    that has published nothing.
+    that has published nothing. A run that does the rest of one that was refused for this is refused as well.
     """
-    for number, parent in enumerate(ancestors(instance, run)):
+    current, is_rest = run, True
+    for parent in ancestors(instance, run):
         if was_success(instance, parent, before=run):
             return
-        if number == 0 and continues(instance, run, parent) and not _repeats(instance, run, parent):
-            return
+        is_rest = is_rest and continues(instance, current, parent) and not _repeats(instance, run, parent)
+        current = parent
+        if is_rest:
+            continue
         session = from_tags(parent)
         if session is not None and is_in_lake(parent, session, lake, root):
             # Its worker may only be taken for dead, and be about to publish.
@@ -219,6 +223,14 @@ def check_not_published(instance: DagsterInstance, run: DagsterRun, lake: Lake, 
                     "which skips what was published. To repeat it nevertheless, launch a new run",
                     state=record.state,
                 )
+        elif session is None and (commit := published_late(instance, run, parent, lake, branch)) is not None:
+            raise SessionClosed(
+                f"run {run.run_id} repeats step {commit.metadata[STEP]} of run {parent.run_id}, which has failed. "
+                f"A process of it has published commit {commit.id[:12]} since: appended rows would be there twice. "
+                "Re-execute it from failure, which skips what was published. To repeat it nevertheless, launch a new "
+                "run",
+                state=PUBLISHED,
+            )
 
 
 def is_resumed(record: SessionRecord, run: DagsterRun) -> bool:
@@ -233,9 +245,10 @@ def fence_ended_runs(instance: DagsterInstance, lake: Lake, branch: str) -> None
     Dagster marks a run failed whose worker does not answer. What it has written may be written again, by a run that
     nobody told of it. So the worker must not publish when it goes on.
     """
+    fence_failed(instance, lake)
     open_here = (record for record in lake.list_sessions() if record.state == OPEN and record.branch == branch)
     owners = sorted({record.owner for record in open_here if record.owner})
-    for run in instance.get_runs(RunsFilter(run_ids=owners, statuses=list(_FAILED))) if owners else ():
+    for run in instance.get_runs(RunsFilter(run_ids=owners, statuses=list(ENDED_UNSUCCESSFULLY))) if owners else ():
         session = from_tags(run)
         if session is not None:
             _fenced(lake, run, session)
@@ -246,7 +259,7 @@ def _fenced(lake: Lake, run: DagsterRun, session: RunSession) -> SessionRecord |
     record = find_record(lake, session.id)
     if record is None or record.state != OPEN or record.epoch > session.epoch or record.owner != run.run_id:
         return record
-    if run.status not in _FAILED:
+    if run.status not in ENDED_UNSUCCESSFULLY:
         return record
     lake.get_session(session.id, epoch=session.epoch).fence()
     return find_record(lake, session.id)
