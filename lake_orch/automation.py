@@ -22,6 +22,11 @@ from lake_orch.jobs.resource_of_run import find_lake, key_of_lake
 _branches: WeakKeyDictionary[AssetGraphView, dict[int, LakeBranch]] = WeakKeyDictionary()
 """The branches that an evaluation has looked up, by the definition of the resource."""
 
+_unseen: WeakKeyDictionary[
+    AssetGraphView, dict[tuple[dg.AssetKey, dg.AssetKey], tuple[LakeBranch, dict[str | None, Unseen]]]
+] = WeakKeyDictionary()
+"""What an evaluation has found by `_waiting`, by the asset and the one with the condition: each condition asks anew."""
+
 
 class LakeUnpublished(dg.AutomationCondition[dg.AssetKey]):
     """True for an asset, or for its partitions, if readers do not see the last materialization yet.
@@ -105,6 +110,14 @@ class _Looked:
 
 def _waiting(context: dg.AutomationContext[dg.AssetKey]) -> tuple[LakeBranch, dict[str | None, Unseen]]:
     """Return the branch that readers of the candidates see, and what they do not see of them yet."""
+    known = _unseen.setdefault(context.asset_graph_view, {})
+    keys = (context.candidate_subset.key, context.root_context.key)
+    if keys not in known:
+        known[keys] = _look(context)
+    return known[keys]
+
+
+def _look(context: dg.AutomationContext[dg.AssetKey]) -> tuple[LakeBranch, dict[str | None, Unseen]]:
     key, instance = context.candidate_subset.key, context.asset_graph_view.instance
     branch, reason = _branch_of(context)
     try:

@@ -12,6 +12,7 @@ import pytest
 
 from lake_core import Lake
 from lake_orch import DeltaIOManager, GateFailed, LakeResource, LakeUnpublished, lake_eager, testing
+from lake_orch.dagster.runs.visibility import awaited
 
 ROWS = pa.table({"day": ["a"], "id": [1]})
 PARTS = dg.StaticPartitionsDefinition(["a", "b"])
@@ -304,6 +305,23 @@ def test_the_lake_is_opened_once_an_evaluation(
 
 
 # Virtual assets between them
+
+
+def test_an_asset_is_looked_up_once_an_evaluation(
+    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three conditions ask for it."""
+    automation = Automation(tmp_path / "lake", instance, lake_eager())
+    keys: list[dg.AssetKey] = []
+
+    def counted(instance: dg.DagsterInstance, key: dg.AssetKey, branch: Any) -> Any:
+        keys.append(key)
+        return awaited(instance, key, branch)
+
+    monkeypatch.setattr("lake_orch.automation.awaited", counted)
+    for tick in range(1, 4):
+        automation.tick()
+        assert keys == [dg.AssetKey("upstream")] * tick
 
 
 @pytest.mark.parametrize(
