@@ -303,7 +303,7 @@ class Lake:
         """
         from lake_core.lake.refs.fence import fence_owners
 
-        fence_owners(self._repository, owners)
+        fence_owners(self._repository.journal, owners, self._repository.clock())
 
     def open_session(
         self,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from datetime import datetime
 
-    from lake_core.lake.repository import Repository
+    from lake_core.journal import Journal
 
 FENCED_FOR = timedelta(days=90)
 """How long a fence stays."""
@@ -43,15 +43,15 @@ class NotFenced:
             )
 
 
-def fence_owners(repository: Repository, owners: Collection[str]) -> None:
+def fence_owners(journal: Journal, owners: Collection[str], now: datetime) -> None:
     """Refuse all later publishes of private sessions of these owners."""
 
     def plan(state: State) -> Sequence[Action]:
-        until = (repository.clock() + FENCED_FOR).isoformat()
-        return [put(RefsState(state), f"{_FENCES}{owner}", {"until": until}) for owner in sorted(set(owners))]
+        fence = {"until": (now + FENCED_FOR).isoformat()}
+        return [put(RefsState(state), f"{_FENCES}{owner}", fence) for owner in sorted(set(owners))]
 
     if owners:
-        repository.journal.append(plan)
+        journal.append(plan)
 
 
 def outdated_fences(refs: RefsState, now: datetime) -> Iterable[Action]:
