@@ -12,6 +12,7 @@ from lake_core.workspace import Assignment, CallNumbers, Workspace, open_workspa
 from lake_orch.dagster.resource.reading import ReadableLake
 from lake_orch.dagster.runs.attempt import Attempt, StepContext, partition_keys
 from lake_orch.dagster.runs.run_session import from_tags
+from lake_orch.dagster.runs.single_publishes import warning_of_repeats
 from lake_orch.dagster.spark_resource import SparkResource
 from lake_orch.dagster.step.own_table import own_path, own_table
 from lake_orch.dagster.step.type_handlers import handlers_of_step
@@ -71,10 +72,9 @@ class LakeResource(ReadableLake):
                 discard_earlier_tries(shared, attempt)
             return attempt.assigned_to_session(self.root, shared.record, session.epoch)
         self._check_written_beside(attempt.instance, attempt.run)
-        self.begin_writes(attempt.instance, attempt.run)
+        self._begin(attempt)
         branch = self.branch_of(attempt.run.tags, attempt.instance)
         if self.is_lake():
-            self._warn_of_a_repeat(attempt, branch)
             return attempt.assigned_to_branch(self.root, branch)
         if branch != "main":
             raise NotALake(
@@ -96,22 +96,13 @@ class LakeResource(ReadableLake):
         reads = None if attempt.step is None else self._read_record(attempt.step)
         return open_workspace(self.assignment(attempt), self.options(), self.open, reads=reads)
 
-    def _warn_of_a_repeat(self, attempt: Attempt, branch: str) -> None:
-        """Log it, once, if a step starts over that has failed after it had published something."""
-        step, run = attempt.step, attempt.run
-        if step is None or run.parent_run_id is None or step in _steps_looked_at:
-            return
-        _steps_looked_at.add(step)
-
-        from lake_orch.dagster.runs.single_publishes import published_in_part  # here, as most runs re-execute no other
-
-        commit = published_in_part(attempt.instance, run, attempt.step_key, self.open(), branch)
-        if commit is not None:
-            step.log.warning(
-                f"step {attempt.step_key} starts over. In run {run.parent_run_id}, it failed after it had published "
-                f"commit {commit.id[:12]}: what it appends now is there twice. A re-execution from failure skips what "
-                f"was published. `lake revert {commit.id[:12]}` takes the commit back"
-            )
+    def _begin(self, attempt: Attempt) -> None:
+        """Begin to write without a session. Log it, once, if the step repeats what a failed run has published."""
+        repeated = self.begin_writes(attempt.instance, attempt.run)
+        step, own = attempt.step, [each for each in repeated if each.step_key == attempt.step_key]
+        if own and step is not None and step not in _steps_that_repeat:
+            _steps_that_repeat.add(step)
+            step.log.warning(warning_of_repeats(own))
 
     def _check_written_beside(self, instance: DagsterInstance, run: DagsterRun) -> None:
         """Check that assets are published by themselves beside a session of another lake. Raises OtherLake."""
@@ -239,8 +230,8 @@ class LakeResource(ReadableLake):
 # the second write would count as a retry of the first. So the handles are kept for each step.
 _handles: "WeakKeyDictionary[object, dict[tuple[str, int], LakeTable]]" = WeakKeyDictionary()
 _sessions: WeakKeyDictionary[object, CallNumbers] = WeakKeyDictionary()
-_steps_looked_at: WeakSet[object] = WeakSet()
-"""The steps of which it is known whether they repeat what a failed run has published."""
+_steps_that_repeat: WeakSet[object] = WeakSet()
+"""The steps that have logged what they repeat."""
 
 
 def has_written(step: object) -> bool:

@@ -31,7 +31,7 @@ ROOT_TAG = f"{_HIDDEN}root"
 HELD_GATE_TAG = f"{_HIDDEN}held_gate"
 """The gate that a run's session must pass, for a recovery with another resource."""
 WRITES_TAG = f"{_HIDDEN}writes_"
-"""With the id of a lake: the run publishes each of its outputs there by itself, or is fenced by now."""
+"""With what identifies a lake: the run publishes each of its outputs there by itself, or is fenced by now."""
 JOB_SCOPE_TAG, JOB_GATE_TAG = f"{_HIDDEN}job_scope", f"{_HIDDEN}job_gate"
 """Tags that `lake_job` sets for its runs. `lake/scope` and `lake/gate` override them."""
 

@@ -296,7 +296,7 @@ class Lake:
         return Session(self._repository, SessionOptions(id, branch, message, metadata, isolation, owner))
 
     def fence(self, *owners: str) -> None:
-        """Publish no private session of these owners any longer, whatever process has it. It stays so for 90 days.
+        """Publish no private session of these owners any longer, whatever process has it. It stays so for 30 days.
 
         Whoever takes over the work of a process that is taken for dead calls this first, since it may yet go on. Of a
         shared session, `SharedSession.fence` does the same.

@@ -50,9 +50,9 @@ def test_what_was_published_before_stays_and_is_told_again(lake: Lake) -> None:
 
 def test_a_fence_that_is_set_again_lasts_from_then_on(lake: Lake, time: ManualClock) -> None:
     lake.fence("run-1")
-    time.pass_days(80)
+    time.pass_days(20)
     lake.fence("run-1")
-    time.pass_days(80)
+    time.pass_days(20)
     lake.maintenance.gc()
     with pytest.raises(StaleEpoch):
         lake.session(owner="run-1")
@@ -60,7 +60,7 @@ def test_a_fence_that_is_set_again_lasts_from_then_on(lake: Lake, time: ManualCl
 
 def test_a_collection_removes_a_fence_whose_time_is_up(lake: Lake, time: ManualClock) -> None:
     lake.fence("run-1")
-    time.pass_days(91)
+    time.pass_days(31)
     lake.maintenance.gc()
     assert lake.repository.refs().under("fence/") == {}
 

@@ -28,30 +28,32 @@ class Left:
         self.folder, self.instance = folder, instance
         self.lake = Lake.create(folder / "lake")
 
-    def run(self, asset: str = "table", options: dg.ReexecutionOptions | None = None) -> dg.DagsterRun:
+    def run(self, assets: str = "table", options: dg.ReexecutionOptions | None = None, **tags: str) -> dg.DagsterRun:
         job = dg.build_reconstructable_job(
             "tests.orch.left_behind_pipeline",
             "job",
-            reconstructable_kwargs={"folder": str(self.folder), "name": asset},
+            reconstructable_kwargs={"folder": str(self.folder), "names": assets},
         )
-        with dg.execute_job(job, instance=self.instance, reexecution_options=options) as result:
-            run = self.instance.get_run_by_id(result.run_id)
-            assert run is not None
-            return run
+        with dg.execute_job(job, instance=self.instance, reexecution_options=options, tags=tags) as result:
+            return self.run_of(result.run_id)
 
-    def again(self, how: str, failed: dg.DagsterRun, asset: str = "table") -> dg.DagsterRun:
+    def again(self, how: str, failed: dg.DagsterRun, assets: str = "table", **tags: str) -> dg.DagsterRun:
         """Do the work of a failed run again."""
         if how == "from failure":
-            return self.run(asset, dg.ReexecutionOptions.from_failure(failed.run_id, self.instance))
-        return self.run(asset, dg.ReexecutionOptions(failed.run_id) if how == "all steps" else None)
+            options = dg.ReexecutionOptions.from_failure(failed.run_id, self.instance)
+            return self.run(assets, options, **tags)
+        return self.run(assets, dg.ReexecutionOptions(failed.run_id) if how == "all steps" else None, **tags)
+
+    def run_of(self, id: str) -> dg.DagsterRun:
+        run = self.instance.get_run_by_id(id)
+        assert run is not None
+        return run
 
     def fail(self) -> dg.DagsterRun:
         """Mark the run that is under way as failed, as run monitoring does. Return it as it is then."""
         (run,) = self.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
         self.instance.report_run_failed(run, "its worker does not answer")
-        failed = self.instance.get_run_by_id(run.run_id)
-        assert failed is not None
-        return failed
+        return self.run_of(run.run_id)
 
     def log(self, run: dg.DagsterRun) -> str:
         entries = self.instance.all_logs(run.run_id)
@@ -107,6 +109,34 @@ def test_a_step_that_has_not_begun_to_write_publishes_nothing_later(left: Left, 
     assert f"Dagster has run {orphan.run_id} as failure" in left.log(orphan)
 
 
+@pytest.mark.parametrize("asset", ["table", "mapped"])
+@pytest.mark.parametrize("how", ["all steps", "from failure"])
+def test_what_is_published_after_the_next_run_was_made_is_not_repeated(left: Left, how: str, asset: str) -> None:
+    """The next run has not begun to write. The worker that was taken for dead publishes, and even ends as a success."""
+    made, ended = threading.Event(), threading.Event()
+    runs: list[dg.DagsterRun] = []
+
+    def wait() -> None:
+        made.set()
+        assert ended.wait(60)
+
+    def meanwhile() -> None:
+        failed = left.fail()
+        IN_STEP.append(wait)
+        next_run.append(threading.Thread(target=lambda: runs.append(left.again(how, failed, asset))))
+        next_run[0].start()
+        assert made.wait(60)
+
+    next_run: list[threading.Thread] = []
+    MEANWHILE.append(meanwhile)
+    orphan = left.run(asset)
+    assert orphan.is_success
+    ended.set()
+    next_run[0].join()
+    assert left.rows(asset if asset == "table" else "mapped/x") == [orphan.run_id]
+    assert runs[0].is_success is (how == "from failure"), left.log(runs[0])
+
+
 def test_a_failed_run_is_fenced_once(left: Left) -> None:
     IN_STEP.append(fail_step)
     assert not left.run("parts").is_success
@@ -132,7 +162,7 @@ def test_a_step_that_starts_over_says_what_it_repeats(left: Left) -> None:
     again = left.again("all steps", failed, "parts")
     assert again.is_success
     assert left.rows("parts") == sorted([again.run_id, again.run_id, failed.run_id])
-    assert left.log(again).count(f"lake revert {head[:12]}") == 1
+    assert left.log(again).count(f"had published '{head[:12]}' in run") == 1
 
 
 def test_a_step_that_goes_on_repeats_nothing(left: Left) -> None:
@@ -140,7 +170,17 @@ def test_a_step_that_goes_on_repeats_nothing(left: Left) -> None:
     failed = left.run("parts")
     again = left.again("from failure", failed, "parts")
     assert left.rows("parts") == sorted([again.run_id, failed.run_id])
-    assert "lake revert" not in left.log(again)
+    assert "starts over" not in left.log(again)
+
+
+def test_the_rest_of_a_run_is_not_done_in_a_session(left: Left) -> None:
+    """It skips nothing that the failed run has published by itself."""
+    IN_STEP.append(fail_step)
+    failed = left.run("parts")
+    again = left.again("from failure", failed, "parts", **{"lake/scope": "run"})
+    assert "with the tag lake/scope: asset" in left.log(again)
+    again = left.again("from failure", failed, "parts", **{"lake/scope": "asset"})
+    assert left.rows("parts") == sorted([again.run_id, failed.run_id])
 
 
 class Process:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lake_core.journal import Journal
 
-FENCED_FOR = timedelta(days=90)
+FENCED_FOR = timedelta(days=30)
 """How long a fence stays."""
 
 _FENCES = "fence/"
@@ -38,8 +38,9 @@ class NotFenced:
         """Raise StaleEpoch if the owner is fenced."""
         if f"{_FENCES}{self.owner}" in refs.state:
             raise StaleEpoch(
-                f"{self.owner!r} is fenced: it counts as failed, and others have taken its work over. So nothing of it "
-                "is published any longer: let them go on"
+                f"{self.owner!r} is fenced: it counts as failed, and others may have taken its work over. So nothing "
+                "of it is published any longer. If nobody has, begin its work again under another owner, as a "
+                "re-execution of a run does"
             )
 
 

@@ -29,7 +29,7 @@ from lake_orch.dagster.runs.run_session import (
     publisher_of_parent,
     scope_of,
 )
-from lake_orch.dagster.runs.single_publishes import begin
+from lake_orch.dagster.runs.single_publishes import UnseenPublish, begin, repeated_publishes
 from lake_orch.dagster.runs.upstream import RunPlace
 from lake_orch.errors import InvalidDefinition
 from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, GATE_TAG, PUBLISHER_TAG, SCOPE_TAG
@@ -70,8 +70,8 @@ class LakeOfRuns(LakeRoot):
 
     # By run id. A process keeps its epoch: it never takes that of a worker that replaced it.
     _run_sessions: dict[str, RunSession] = PrivateAttr(default_factory=dict)
-    _begun_runs: set[str] = PrivateAttr(default_factory=set)
-    """The runs without a session that have passed `begin_writes`."""
+    _begun_runs: dict[str, list[UnseenPublish]] = PrivateAttr(default_factory=dict)
+    """What `begin_writes` has returned for runs without a session."""
 
     @model_validator(mode="after")
     def _check_gate(self) -> "LakeOfRuns":
@@ -148,21 +148,26 @@ class LakeOfRuns(LakeRoot):
             instance, run, self.open(), branch=branch, root=self.root, publisher=publisher, gate=gate
         )
 
-    def begin_writes(self, instance: DagsterInstance, run: DagsterRun) -> None:
+    def begin_writes(self, instance: DagsterInstance, run: DagsterRun) -> list[UnseenPublish]:
         """Begin to write in a run without a session, which keeps failed runs from publishing later.
+
+        Return what failed runs have published in steps that had not succeeded, and that this run does again.
 
         Raises:
             SessionClosed: It repeats what a failed run has published unseen.
             StaleEpoch: Dagster has the run itself as failed or canceled.
         """
-        if not self.is_lake() or run.run_id in self._begun_runs:
-            return
-        branch = self.branch_of(run.tags, instance)
-        begin(instance, run, self.open())
-        fence_ended_runs(instance, self.open(), branch)
-        if run.parent_run_id is not None:
-            check_not_published(instance, run, self.open(), self.root, branch)
-        self._begun_runs.add(run.run_id)
+        if not self.is_lake():
+            return []
+        if run.run_id not in self._begun_runs:
+            lake, branch, repeated = self.open(), self.branch_of(run.tags, instance), []
+            begin(instance, run, lake)
+            fence_ended_runs(instance, lake, branch)
+            if run.parent_run_id is not None:
+                check_not_published(instance, run, lake, self.root, branch)
+                repeated = repeated_publishes(instance, run, lake, branch, in_session=False)
+            self._begun_runs[run.run_id] = repeated
+        return self._begun_runs[run.run_id]
 
     def place_of(self, instance: DagsterInstance, run: DagsterRun) -> RunPlace:
         """Return the branch that a run publishes to, and its session if it has one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypeAlias
 
 from dagster import (
@@ -23,6 +23,7 @@ from lake_core.workspace import Assignment
 from lake_orch._dagster import StepExecutionContext
 from lake_orch.dagster.runs.lineage import step_lineage, time_made
 from lake_orch.dagster.runs.marker import app_id
+from lake_orch.dagster.runs.single_publishes import CLOCKS_APART
 from lake_orch.dagster.runs.title import named_job
 from lake_orch.tags import OUTPUT, RUN, STEP
 
@@ -31,9 +32,6 @@ RunOfStep: TypeAlias = tuple[DagsterInstance, DagsterRun]
 
 _MOST_ATTEMPTS = 1_000_000
 """The most attempts at one step in one epoch of a session."""
-
-_CLOCKS_APART = timedelta(hours=1)
-"""The largest difference between the clocks of a run's machines."""
 
 
 def rank_of(attempt: int) -> tuple[int, int]:
@@ -157,7 +155,7 @@ class Attempt:
     def since(self) -> datetime | None:
         """Return a time before the first attempt at this output, or None if Dagster has no record."""
         record = self.instance.get_run_record_by_id(self._lineage)
-        return None if record is None else time_made(record) - _CLOCKS_APART
+        return None if record is None else time_made(record) - CLOCKS_APART
 
 
 def run_of(context: InputContext) -> RunOfStep | None:

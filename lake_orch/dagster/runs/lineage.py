@@ -47,7 +47,7 @@ def step_lineage(instance: DagsterInstance, run: DagsterRun, step_key: str) -> s
         parent = instance.get_run_by_id(current.parent_run_id)
         if parent is None or not continues(instance, current, parent):
             break
-        if had_succeeded(instance, parent, step_key, before=current):
+        if step_key in successful_steps(instance, parent, before=current):
             break
         run_ids.add(parent.run_id)
         current = parent
@@ -126,7 +126,7 @@ def _tag_is_leaked(instance: DagsterInstance, run: DagsterRun, parent: DagsterRu
     """
     if parent.tags.get(ASSET_RESUME_RETRY_TAG) != "true":
         return False
-    succeeded = _successful_steps(instance, parent)
+    succeeded = successful_steps(instance, parent)
     return bool(succeeded & _planned_steps(instance, run)) and not _a_check_failed(instance, parent)
 
 
@@ -144,14 +144,14 @@ def _planned_steps(instance: DagsterInstance, run: DagsterRun) -> set[str]:
     return set(plan.step_keys_to_execute) if plan else set()
 
 
-def had_succeeded(instance: DagsterInstance, run: DagsterRun, step_key: str, *, before: DagsterRun) -> bool:
-    """Return whether a step of a run had succeeded when another run was made.
+def successful_steps(instance: DagsterInstance, run: DagsterRun, *, before: DagsterRun | None = None) -> set[str]:
+    """Return the steps of a run that have succeeded; with `before`, that had when another run was made.
 
     A run whose worker was taken for dead goes on. Its re-execution does again what it does after that one was made.
     """
-    latest = _made_at(instance, before)
+    latest = math.inf if before is None else _made_at(instance, before)
     entries = instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_SUCCESS)
-    return any(entry.step_key == step_key and entry.timestamp <= latest for entry in entries)
+    return {entry.step_key for entry in entries if entry.step_key and entry.timestamp <= latest}
 
 
 def was_success(instance: DagsterInstance, run: DagsterRun, *, before: DagsterRun) -> bool:
@@ -172,11 +172,6 @@ def time_made(record: RunRecord) -> datetime:
     """Return when a run was made. Some storages of runs leave out the zone, which is UTC."""
     timestamp = record.create_timestamp
     return timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)
-
-
-def _successful_steps(instance: DagsterInstance, run: DagsterRun) -> set[str]:
-    entries = instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_SUCCESS)
-    return {entry.step_key for entry in entries if entry.step_key}
 
 
 def _a_check_failed(instance: DagsterInstance, run: DagsterRun) -> bool:

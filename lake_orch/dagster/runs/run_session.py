@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from dagster import RunsFilter
 
 from lake_core.lake.errors import SessionClosed, SessionNotFound
-from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, OPEN, PUBLISHED
-from lake_orch._dagster import StepEventStatus
-from lake_orch.dagster.runs.lineage import ancestors, continues, was_success
+from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, OPEN
+from lake_orch.dagster.runs.lineage import ancestors, continues, successful_steps, was_success
 from lake_orch.dagster.runs.plan import plan_of
-from lake_orch.dagster.runs.single_publishes import ENDED_UNSUCCESSFULLY, fence_failed, published_late
+from lake_orch.dagster.runs.single_publishes import (
+    ENDED_UNSUCCESSFULLY,
+    fence_failed,
+    repeated_publishes,
+    warning_of_repeats,
+)
 from lake_orch.dagster.runs.title import title_of
 from lake_orch.errors import InvalidDefinition, SessionLost
 from lake_orch.tags import (
@@ -32,7 +36,6 @@ from lake_orch.tags import (
     RUN,
     SCOPE_TAG,
     SESSION_TAG,
-    STEP,
 )
 
 if TYPE_CHECKING:
@@ -144,6 +147,8 @@ def open_run_session(
     if run_session is None and inherited is None:
         fence_ended_runs(instance, lake, branch)
         check_not_published(instance, run, lake, root, branch)
+        if repeated := repeated_publishes(instance, run, lake, branch, in_session=True):
+            instance.report_engine_event(warning_of_repeats(repeated), run)
     id = run_session.id if run_session else inherited or session_id(run.run_id)
     record = find_record(lake, id)
     handle = lake.open_session(
@@ -223,14 +228,6 @@ def check_not_published(instance: DagsterInstance, run: DagsterRun, lake: Lake, 
                     "which skips what was published. To repeat it nevertheless, launch a new run",
                     state=record.state,
                 )
-        elif session is None and (commit := published_late(instance, run, parent, lake, branch)) is not None:
-            raise SessionClosed(
-                f"run {run.run_id} repeats step {commit.metadata[STEP]} of run {parent.run_id}, which has failed. "
-                f"A process of it has published commit {commit.id[:12]} since: appended rows would be there twice. "
-                "Re-execute it from failure, which skips what was published. To repeat it nevertheless, launch a new "
-                "run",
-                state=PUBLISHED,
-            )
 
 
 def is_resumed(record: SessionRecord, run: DagsterRun) -> bool:
@@ -266,11 +263,10 @@ def _fenced(lake: Lake, run: DagsterRun, session: RunSession) -> SessionRecord |
 
 
 def _repeats(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
-    """Return whether a run executes steps that have succeeded in the run that it continues."""
+    """Return whether a run executes steps that had succeeded in another one when it was made."""
     plan = plan_of(instance, run)
     planned = set(plan.step_keys_to_execute) if plan else set()
-    statistics = instance.get_run_step_stats(parent.run_id)
-    return any(each.step_key in planned and each.status is StepEventStatus.SUCCESS for each in statistics)
+    return not planned.isdisjoint(successful_steps(instance, parent, before=run))
 
 
 def publisher_of_parent(instance: DagsterInstance, run: DagsterRun) -> Publisher:
