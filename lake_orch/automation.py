@@ -6,7 +6,7 @@ the update as handled.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 from weakref import WeakKeyDictionary
@@ -82,7 +82,11 @@ class LakePublished(dg.AutomationCondition[dg.AssetKey]):
         shown = {
             each.partition
             for each in new
-            if each.session not in own and each.timestamp > last_of_root.get(each.partition, (None, 0.0))[1]
+            if each.session not in own
+            and any(
+                each.timestamp > last_of_root.get(partition, (None, 0.0))[1]
+                for partition in _dependent_partitions(context, each.partition)
+            )
         }
         looked = _Looked(seen, {partition: each.session for partition, each in waiting.items()})
         return dg.AutomationResult(context, true_subset=_subset(context, shown), cursor=looked.text())
@@ -133,6 +137,18 @@ def _look(context: dg.AutomationContext[dg.AssetKey]) -> tuple[LakeBranch, dict[
             f"LakeResource that this process can open ({reason})"
         )
     return branch, waiting
+
+
+def _dependent_partitions(context: dg.AutomationContext[dg.AssetKey], partition: str | None) -> Collection[str | None]:
+    """Return the partitions of the asset with the condition that are made from one of the candidates' asset."""
+    view, key, root = context.asset_graph_view, context.candidate_subset.key, context.root_context.key
+    if view.asset_graph.get(root).partitions_def is None:
+        return (None,)
+    if partition is not None and root not in view.asset_graph.get(key).child_entity_keys:
+        return (partition,)  # Dagster maps partitions only where an asset names the other one as its dependency
+    candidates = AssetKeyPartitionKey(key, partition)
+    subset = view.get_asset_subset_from_asset_partitions(key, {candidates})
+    return view.compute_child_subset(root, subset).expensively_compute_partition_keys()
 
 
 def _subset(context: dg.AutomationContext[dg.AssetKey], partitions: Iterable[str | None]) -> EntitySubset[dg.AssetKey]:

@@ -25,7 +25,11 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 
 def definitions(
-    root: Path, condition: Any, partitions: dg.PartitionsDefinition[Any] | None = None, **resources: Any
+    root: Path,
+    condition: Any,
+    partitions: dg.PartitionsDefinition[Any] | None = None,
+    mapping: dg.PartitionMapping | None = None,
+    **resources: Any,
 ) -> dg.Definitions:
     metadata = {"partition_expr": "day"} if partitions else {}
 
@@ -37,7 +41,9 @@ def definitions(
     def fine() -> dg.AssetCheckResult:
         return dg.AssetCheckResult(passed=False)
 
-    @dg.asset(deps=[upstream], partitions_def=partitions, automation_condition=condition)
+    dependency = dg.AssetDep(upstream, partition_mapping=mapping)
+
+    @dg.asset(deps=[dependency], partitions_def=partitions, automation_condition=condition)
     def downstream() -> None: ...
 
     return dg.Definitions(
@@ -49,10 +55,10 @@ def definitions(
 
 class Automation:
     def __init__(
-        self, root: Path, instance: dg.DagsterInstance, condition: Any, partitions: Any = None, **resources: Any
+        self, root: Path, instance: dg.DagsterInstance, condition: Any, partitions: Any = None, **options: Any
     ) -> None:
         self.lake, self.instance = Lake.create(root), instance
-        self.defs = definitions(root, condition, partitions, **resources)
+        self.defs = definitions(root, condition, partitions, **options)
         self.resource = LakeResource(root=str(root))
         self.cursor: Any = None
 
@@ -136,11 +142,11 @@ class Staged(Automation):
         resources = {"io_manager": DeltaIOManager(lake=self.resource), "lake": self.resource}
         return testing.materialize([upstream, another], resources=resources, instance=self.instance, **options)
 
-    def make_downstream(self) -> None:
+    def make_downstream(self, partition: str = "a") -> None:
         assets: list[Any] = list(self.defs.assets or ())
         downstream = assets[1]
         resources = {"io_manager": DeltaIOManager(lake=self.resource)}
-        key = "a" if downstream.partitions_def else None
+        key = partition if downstream.partitions_def else None
         assert dg.materialize([downstream], resources=resources, instance=self.instance, partition_key=key).success
 
 
@@ -162,6 +168,36 @@ def test_a_publish_counts_that_is_later_than_the_last_run(
         assert automation.tick() == 0
     automation.publish(**options)
     assert [automation.tick() for _ in range(3)] == [1, 0, 0], "it has read the rows before"
+
+
+SHIFTED = dg.StaticPartitionMapping({"a": "b"})
+
+
+@pytest.mark.parametrize(
+    ("mapping", "made", "requested"),
+    [
+        pytest.param(None, "a", 0, id="the same partition, after the publish"),
+        pytest.param(None, "b", 1, id="another partition"),
+        pytest.param(SHIFTED, "b", 0, id="the next partition, after the publish"),
+        pytest.param(SHIFTED, "a", 1, id="the same partition, which is not made of it"),
+    ],
+)
+def test_of_partitions_those_count_that_are_made_of_what_is_published(
+    tmp_path: Path, instance: dg.DagsterInstance, mapping: dg.PartitionMapping | None, made: str, requested: int
+) -> None:
+    automation = Staged(tmp_path / "lake", instance, lake_eager(), PARTS, mapping=mapping)
+    for partition in ("a", "b"):
+        automation.materialize(gate="none", selection=["upstream"], partition_key=partition)
+        automation.make_downstream(partition)
+    automation.tick()
+    automation.stage(partition_key="a")
+    assert automation.tick() == 0
+    for partition in ("a", "b"):
+        automation.make_downstream(partition)
+    assert automation.tick() == 0
+    automation.publish(partition_key="a")
+    automation.make_downstream(made)
+    assert [automation.tick() for _ in range(2)] == [requested, 0]
 
 
 def test_what_was_made_after_the_publish_is_up_to_date(tmp_path: Path, instance: dg.DagsterInstance) -> None:
