@@ -291,7 +291,7 @@ def apply_replaced(after: Snapshot, commits: CommitRange, head: Snapshot, contex
         head,
         metrics,
         restored=pa.concat_tables([with_ids_of(marked.after, head), adds]),
-        removes=ours.removes or None,
+        removes=with_ids_of(ours.removes, head) or None,
         markers=ours.markers,
         domains=ours.domains,
     )
@@ -375,7 +375,7 @@ def apply_changed(
         head,
         {} if writes.left_out else commits.metrics(),
         restored=ours.adds,
-        removes=ours.removes if len(ours.removes) else None,
+        removes=with_ids_of(ours.removes, head) if len(ours.removes) else None,
         data_change=not rearranged,
         markers=ours.markers,
         domains=ours.domains,

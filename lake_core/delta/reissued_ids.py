@@ -9,6 +9,7 @@ Protocol section: Row Tracking.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -147,7 +148,8 @@ class _InOrder:
 class _Copied:
     """Rows keep the ids and versions that they have on both sides. All others get theirs anew.
 
-    Those are the ones that were given before the two logs went apart, and those of rows in files that both sides have.
+    Those are the ones that were given before the two logs went apart, those of rows in removed files that both sides
+    have, and those that came from another file which both sides know.
     """
 
     def __init__(self, removes: pa.Table, after: Snapshot, head: Snapshot) -> None:
@@ -165,12 +167,57 @@ class _Copied:
         there, there_versions, here, here_versions = self._rows
         new_ids = np.where(ids <= self._mark, ids, _UNKNOWN)
         new_versions = np.where(versions <= self._fork, versions, _UNKNOWN)
-        if not len(there):
-            return new_ids, new_versions
-        place = np.minimum(np.searchsorted(there, ids), len(there) - 1)
-        found = there[place] == ids
-        same = found & (there_versions[place] == versions)
-        return np.where(found, here[place], new_ids), np.where(same, here_versions[place], new_versions)
+        if len(there):
+            place = np.minimum(np.searchsorted(there, ids), len(there) - 1)
+            found = there[place] == ids
+            same = found & (there_versions[place] == versions)
+            new_ids = np.where(found, here[place], new_ids)
+            new_versions = np.where(same, here_versions[place], new_versions)
+        lacking = (ids >= 0) & (new_ids < 0)
+        if lacking.any():
+            new_ids[lacking], own_versions = self._given(ids[lacking], versions[lacking])
+            new_versions[lacking] = np.where(own_versions < 0, new_versions[lacking], own_versions)
+        return new_ids, new_versions
+
+    def _given(
+        self, ids: npt.NDArray[np.int64], versions: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the ids on the head of rows by the files that gave them theirs on the side of the change."""
+        files, (bases, base_versions, here_bases, here_versions) = self._givers
+        if not len(files):
+            return np.full_like(ids, _UNKNOWN), np.full_like(versions, _UNKNOWN)
+        place = np.searchsorted(bases, ids, side="right") - 1
+        offsets = ids - bases[np.maximum(place, 0)]
+        counts = np.full(len(bases), 0, np.int64)
+        used = np.unique(place[place >= 0])
+        counts[used] = _row_counts(self._head, files.take(integers(used)))
+        given = (place >= 0) & (offsets < counts[np.maximum(place, 0)])
+        place = np.where(given, place, 0)
+        same = given & (base_versions[place] == versions)
+        return (
+            np.where(given, here_bases[place] + offsets, _UNKNOWN),
+            np.where(same, here_versions[place], _UNKNOWN),
+        )
+
+    @cached_property
+    def _givers(self) -> tuple[pa.Table, list[npt.NDArray[np.int64]]]:
+        """Return the files that both sides know, and their ids and versions on the side of the change and on the head.
+
+        By the id on the side of the change, ascending.
+        """
+        fields = [*_FILE, "partitionValues", *_IDS]
+        live = [state.files([*fields, "tags", *state.identity]) for state in (self._after, self._head)]
+        copies = Copies.among(*live, CommitRange.between(self._head, self._after).copies().files)
+        there, here = (
+            pa.concat_tables([files.select(fields), state.tombstones().select(fields)])
+            for files, state in zip(live, (self._after, self._head), strict=True)
+        )
+        other = here.take(pc.index_in(copies.origins(there["path"]), value_set=copies.origins(here["path"])))
+        both = pc.and_(there["baseRowId"].is_valid(), other["baseRowId"].is_valid())
+        there, other = there.filter(both), other.filter(both)
+        order = pc.sort_indices(there["baseRowId"])
+        there, other = there.take(order), other.take(order)
+        return there, [numbers(side[name]) for side in (there, other) for name in _IDS]
 
     def _shared(self) -> tuple[npt.NDArray[np.int64], ...]:
         """Return the ids and versions that the rows of removed files have on the side of the change, and on the head.
@@ -222,6 +269,19 @@ def _row_ids(snapshot: Snapshot, files: pa.Table) -> list[tuple[npt.NDArray[np.i
         else:
             ids_of_files.append((numbers(rows[ROW_ID]), numbers(rows[ROW_COMMIT_VERSION])))
     return ids_of_files
+
+
+def _row_counts(snapshot: Snapshot, files: pa.Table) -> list[int]:
+    """Return how many rows files have, deleted ones included; 0 for a file that is gone."""
+    nothing = pa.schema([])
+    opened = open_data_files(Scan(snapshot, nothing, None, files, nothing))
+    counts = []
+    for index in range(len(files)):
+        try:
+            counts.append(opened.open(index).parquet.metadata.num_rows)
+        except ObjectMissing:
+            counts.append(0)
+    return counts
 
 
 def _written_again(

@@ -42,7 +42,7 @@ def rebase(
     except NotInAncestry:
         raise NotInAncestry(
             f"the branch no longer holds the snapshot {encode_id(base_id)} of the session, because it was "
-            "reset or its history has expired: write again in a new session"
+            "reset or amended, or its history has expired: write again in a new session"
         ) from None
     for snapshot_id, logs in commits.items():
         theirs = assets.snapshot(snapshot_id)

@@ -489,10 +489,12 @@ def touches(
     after: DatasetState,
     *,
     only_added: bool = False,
+    only_removed: bool = False,
 ) -> bool:
     """Return whether commits between two states added or removed records that may be among what was read.
 
     With `only_added`, only records that are there now count: those that are gone as well conflict by their objects.
+    With `only_removed`, only those that are gone count.
     """
     objects = dict(after.objects if before is None else {**before.objects, **after.objects})
     objects |= {
@@ -508,7 +510,8 @@ def touches(
     # A commit that carries records on, and has read none, is a compaction: it removes no record.
     removed = {id for change in changes if not change.commit.carries or change.reads for id in change.deleted}
     removed -= after.objects.keys()
-    return has_read(reads, [objects[id] for id in added | removed if id in objects], after.config)
+    changed = removed if only_removed else added | removed
+    return has_read(reads, [objects[id] for id in changed if id in objects], after.config)
 
 
 def _identity(action: CommitAction) -> tuple[bool, str]:

@@ -317,12 +317,14 @@ class PoolFormat(DatasetFormat):
         only_deletes = after is not None and all(change.commit.carries for change in changes)
 
         def check(before: ObjectStore | None, after: ObjectStore | None, *, comes: bool) -> bool:
-            if only_deletes and not comes:
-                return False  # without them, there would only be less to delete
+            # Without records that were added, there would only be less to delete.
+            only_removed = only_deletes and not comes
             state = after or before
             if state is None or before is None or after is None:
-                return state is not None and bool(self._read(state).objects)
-            return touches(reads, self._changes(before, after), self._read(before), self._read(after))
+                is_added = before is None and only_removed
+                return state is not None and not is_added and bool(self._read(state).objects)
+            changes = self._changes(before, after)
+            return touches(reads, changes, self._read(before), self._read(after), only_removed=only_removed)
 
         return check
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -172,6 +173,35 @@ def test_a_load_that_was_rewritten_since_is_not_half_reverted(lake: Lake, since:
     with pytest.raises(Conflict):
         lake.revert(commit)
     assert lake.delta("table").to_arrow()["id"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("how", ["revert", "merge"])
+@pytest.mark.parametrize(("second", "is_read"), [("k >= 40 and k < 60", True), ("k > 70", False)])
+def test_what_a_deletion_did_not_see_does_not_come_back_after_it(
+    lake: Lake, how: str, second: str, is_read: bool
+) -> None:
+    """A deletion has read all records that match it. Those that an earlier one had deleted are not among them."""
+    for keys in ((50, 60), (55,), (80,)):
+        with lake.session() as session:
+            session.pool(PATH).load([{"k": key} for key in keys])
+    with lake.session() as session:
+        session.pool(PATH).delete("k = 50")
+    first = next(iter(lake.log())).id
+    lake.create_branch("dev")
+    with lake.session("dev") as session:
+        session.pool(PATH).delete(second)
+    if how == "revert":
+        bring = partial(lake.revert, first, branch="dev")
+    else:
+        lake.revert(first)
+        bring = partial(lake.merge, "dev")
+    if is_read:
+        with pytest.raises(Conflict):
+            bring()
+    else:
+        bring()
+        keys = [record["k"] for record in lake.pool(PATH, ref="dev" if how == "revert" else "main").scan().records()]
+        assert 50 in keys
 
 
 def test_a_load_whose_records_were_deleted_since_is_reverted_after_the_deletion(lake: Lake) -> None:

