@@ -134,6 +134,8 @@ def run(seed: int, steps: int) -> int:
 
 
 @pytest.mark.parametrize("steps", [8, 16])
-@pytest.mark.parametrize("first", [0, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in range(5, 400, 5))])
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in range(10, 400, 10))]
+)
 def test_after_a_merge_both_branches_have_the_same_rows(first: int, steps: int) -> None:
-    assert sum(run(seed, steps) for seed in range(first, first + 5)) > 2
+    assert sum(run(seed, steps) for seed in range(first, first + 10)) > 4, "merges that changed something"
