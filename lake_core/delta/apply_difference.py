@@ -375,7 +375,7 @@ def apply_changed(
         head,
         {} if writes.left_out else commits.metrics(),
         restored=ours.adds,
-        removes=with_ids_of(ours.removes, head) if len(ours.removes) else None,
+        removes=with_ids_of(ours.removes, head) or None,
         data_change=not rearranged,
         markers=ours.markers,
         domains=ours.domains,

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 _FILE = ["path", "size"]
 _IDS = ["baseRowId", "defaultRowCommitVersion"]
+_GIVER = [*_FILE, "partitionValues", *_IDS]
 _UNKNOWN = -1
 """An id or a version that a row gets from the commit."""
 
@@ -156,6 +157,7 @@ class _Copied:
         self._removes, self._after, self._head = removes, after, head
         self._rows: tuple[npt.NDArray[np.int64], ...] | None = None
         self._fork = self._mark = _UNKNOWN
+        self._row_counts: dict[int, int] = {}
 
     def __call__(
         self, ids: npt.NDArray[np.int64], versions: npt.NDArray[np.int64]
@@ -175,11 +177,11 @@ class _Copied:
             new_versions = np.where(same, here_versions[place], new_versions)
         lacking = (ids >= 0) & (new_ids < 0)
         if lacking.any():
-            new_ids[lacking], own_versions = self._given(ids[lacking], versions[lacking])
-            new_versions[lacking] = np.where(own_versions < 0, new_versions[lacking], own_versions)
+            new_ids[lacking], giver_versions = self._of_givers(ids[lacking], versions[lacking])
+            new_versions[lacking] = np.where(giver_versions < 0, new_versions[lacking], giver_versions)
         return new_ids, new_versions
 
-    def _given(
+    def _of_givers(
         self, ids: npt.NDArray[np.int64], versions: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the ids on the head of rows by the files that gave them theirs on the side of the change."""
@@ -188,14 +190,16 @@ class _Copied:
             return np.full_like(ids, _UNKNOWN), np.full_like(versions, _UNKNOWN)
         place = np.searchsorted(bases, ids, side="right") - 1
         offsets = ids - bases[np.maximum(place, 0)]
-        counts = np.full(len(bases), 0, np.int64)
-        used = np.unique(place[place >= 0])
-        counts[used] = _row_counts(self._head, files.take(integers(used)))
-        given = (place >= 0) & (offsets < counts[np.maximum(place, 0)])
-        place = np.where(given, place, 0)
-        same = given & (base_versions[place] == versions)
+        counts = np.zeros(len(bases), np.int64)
+        for number in np.unique(place[place >= 0]).tolist():
+            if number not in self._row_counts:
+                self._row_counts[number] = _row_count(self._head, files.slice(number, 1))
+            counts[number] = self._row_counts[number]
+        is_given = (place >= 0) & (offsets < counts[np.maximum(place, 0)])
+        place = np.where(is_given, place, 0)
+        same = is_given & (base_versions[place] == versions)
         return (
-            np.where(given, here_bases[place] + offsets, _UNKNOWN),
+            np.where(is_given, here_bases[place] + offsets, _UNKNOWN),
             np.where(same, here_versions[place], _UNKNOWN),
         )
 
@@ -205,13 +209,7 @@ class _Copied:
 
         By the id on the side of the change, ascending.
         """
-        fields = [*_FILE, "partitionValues", *_IDS]
-        live = [state.files([*fields, "tags", *state.identity]) for state in (self._after, self._head)]
-        copies = Copies.among(*live, CommitRange.between(self._head, self._after).copies().files)
-        there, here = (
-            pa.concat_tables([files.select(fields), state.tombstones().select(fields)])
-            for files, state in zip(live, (self._after, self._head), strict=True)
-        )
+        there, here, copies = self._known
         other = here.take(pc.index_in(copies.origins(there["path"]), value_set=copies.origins(here["path"])))
         both = pc.and_(there["baseRowId"].is_valid(), other["baseRowId"].is_valid())
         there, other = there.filter(both), other.filter(both)
@@ -219,16 +217,25 @@ class _Copied:
         there, other = there.take(order), other.take(order)
         return there, [numbers(side[name]) for side in (there, other) for name in _IDS]
 
+    @cached_property
+    def _known(self) -> tuple[pa.Table, pa.Table, Copies]:
+        """Return the files that the side of the change knows, live ones first, those of the head, and the copies."""
+        sides = (self._head, self._after)
+        live = [state.files([*_GIVER, "tags", *state.identity]) for state in sides]
+        # Remove actions have no tags.
+        earlier = CommitRange.between(self._head, self._after).copies()
+        here, there = (
+            pa.concat_tables([files.select(_GIVER), state.tombstones().select(_GIVER)])
+            for files, state in zip(live, sides, strict=True)
+        )
+        return there, here, Copies.among(self._removes, *live, earlier.files)
+
     def _shared(self) -> tuple[npt.NDArray[np.int64], ...]:
         """Return the ids and versions that the rows of removed files have on the side of the change, and on the head.
 
         By the id on the side of the change, ascending.
         """
-        here, live = (state.files([*_FILE, *_IDS, "tags", *state.identity]) for state in (self._head, self._after))
-        there = pa.concat_tables([each.select([*_FILE, *_IDS]) for each in (live, self._after.tombstones())])
-        # Remove actions have no tags.
-        earlier = CommitRange.between(self._head, self._after).copies()
-        copies = Copies.among(self._removes, here, live, earlier.files)
+        there, here, copies = self._known
         removed = copies.origins(self._removes["path"])
         pairs = [known.take(pc.index_in(removed, value_set=copies.origins(known["path"]))) for known in (there, here)]
         both = pc.and_(pairs[0]["baseRowId"].is_valid(), pairs[1]["baseRowId"].is_valid())
@@ -271,17 +278,15 @@ def _row_ids(snapshot: Snapshot, files: pa.Table) -> list[tuple[npt.NDArray[np.i
     return ids_of_files
 
 
-def _row_counts(snapshot: Snapshot, files: pa.Table) -> list[int]:
-    """Return how many rows files have, deleted ones included; 0 for a file that is gone."""
+def _row_count(snapshot: Snapshot, file: pa.Table) -> int:
+    """Return how many rows a file has, deleted ones included; 0 if it is gone, so that its rows get new ids."""
     nothing = pa.schema([])
-    opened = open_data_files(Scan(snapshot, nothing, None, files, nothing))
-    counts = []
-    for index in range(len(files)):
-        try:
-            counts.append(opened.open(index).parquet.metadata.num_rows)
-        except ObjectMissing:
-            counts.append(0)
-    return counts
+    try:
+        opened = open_data_files(Scan(snapshot, nothing, None, file, nothing)).open(0)
+    except ObjectMissing:
+        return 0
+    count: int = opened.parquet.metadata.num_rows
+    return count
 
 
 def _written_again(

@@ -170,9 +170,8 @@ def _needed(snapshot: Snapshot, cutoff: int) -> _Needed:
     store = snapshot.store
     live = snapshot.files(snapshot.identity)
     tombstones = snapshot.tombstones()
-    recent = tombstones.filter(pc.greater(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))
     names: set[str] = set()
-    tables = [live, recent, *_in_recent_commits(snapshot, cutoff)]
+    tables = [live, _removed_after(tombstones, cutoff), *_in_recent_commits(snapshot, cutoff)]
     keys = [_inside(table["path"], store, names) for table in tables]
     vector_files = pa.array(sorted(set[str]().union(*(vector_keys(table, store) for table in tables))), pa.string())
     return _Needed(
@@ -186,24 +185,21 @@ def _in_recent_commits(snapshot: Snapshot, cutoff: int) -> Iterator[pa.Table]:
 
     Such a commit may have been written slowly, so its change data may be older.
     """
-    store, columns = snapshot.store, list(snapshot.metadata.partition_keys.values())
-    commits = list_log(store, end=snapshot.version).commits
-    versions = sorted(commits, reverse=True)
-    for start in range(0, len(versions), _COMMITS_AT_ONCE):
-        group = versions[start : start + _COMMITS_AT_ONCE]
-        for version, data in zip(group, _bodies(store, group), strict=True):
-            if data is None:
-                continue
-            timestamp = read_commit_info(version, data).get("timestamp")
-            if max(int(commits[version].timestamp() * 1000), timestamp if type(timestamp) is int else 0) <= cutoff:
-                return
-            removes = parse_run([(version, data)], (), None).removes
-            yield removes.filter(pc.greater(pc.fill_null(removes["deletionTimestamp"], 0), cutoff))
-            yield change_files(version, data, columns)
+    commits = list_log(snapshot.store, end=snapshot.version).commits
+    for version, data in _read_commits(snapshot.store, sorted(commits, reverse=True)):
+        if _committed_ms(commits[version], version, data) <= cutoff:
+            return
+        yield _removed_after(parse_run([(version, data)], (), None).removes, cutoff)
+        yield change_files(version, data, list(snapshot.metadata.partition_keys.values()))
 
 
-def _bodies(store: ObjectStore, versions: Sequence[int]) -> Sequence[bytes | None]:
-    """Return the bytes of commits; None for those that a clean-up of the log has just deleted."""
+def _removed_after(removes: pa.Table, cutoff: int) -> pa.Table:
+    """Return the remove actions that are younger than the cutoff."""
+    return removes.filter(pc.greater(pc.fill_null(removes["deletionTimestamp"], 0), cutoff))
+
+
+def _read_commits(store: ObjectStore, versions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    """Yield the commits of these versions, without those that a clean-up of the log has just deleted."""
 
     def body(version: int) -> bytes | None:
         try:
@@ -211,7 +207,16 @@ def _bodies(store: ObjectStore, versions: Sequence[int]) -> Sequence[bytes | Non
         except NotFound:
             return None
 
-    return store.gather(*(partial(body, version) for version in versions))
+    for start in range(0, len(versions), _COMMITS_AT_ONCE):
+        group = versions[start : start + _COMMITS_AT_ONCE]
+        bodies = store.gather(*(partial(body, version) for version in group))
+        yield from ((version, data) for version, data in zip(group, bodies, strict=True) if data is not None)
+
+
+def _committed_ms(stored: dt.datetime, version: int, data: bytes) -> int:
+    """Return when a commit was made, by the store's time or its own, whichever is later."""
+    timestamp = read_commit_info(version, data).get("timestamp")
+    return max(int(stored.timestamp() * 1000), timestamp if type(timestamp) is int else 0)
 
 
 def _inside(paths: pa.ChunkedArray, store: ObjectStore, outside: set[str] | None = None) -> pa.ChunkedArray:
@@ -270,9 +275,9 @@ def _listed(snapshot: Snapshot, cutoff: int, run: Runner) -> pa.Table:
     """List what may be data files, in a large table without those that this snapshot and its readers need."""
     store, tombstones = snapshot.store, snapshot.tombstones()
     removed = _inside(tombstones["path"], store)
-    recent = tombstones.filter(pc.greater(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))
+    recent = _inside(_removed_after(tombstones, cutoff)["path"], store)
     live = _inside(snapshot.files(snapshot.identity)["path"], store)
-    needed = pa.chunked_array([*live.chunks, *_inside(recent["path"], store).chunks], pa.string())
+    needed = pa.chunked_array([*live.chunks, *recent.chunks], pa.string())
     known = pa.chunked_array([*live.chunks, *removed.chunks], pa.string())
     partition_columns = [name for pair in snapshot.metadata.partition_keys.items() for name in pair]
     return list_unknown(store, known, needed, partition_columns, run)
@@ -283,11 +288,9 @@ def _named(snapshot: Snapshot) -> pa.ChunkedArray:
     store, columns = snapshot.store, list(snapshot.metadata.partition_keys.values())
     listing = list_log(store, end=snapshot.version)
     tables: list[pa.Table] = []
-    for version in sorted(listing.commits):
-        with suppress(NotFound):
-            data = bytes(store.get(commit_key(version)))
-            run = parse_run([(version, data)], columns, None)
-            tables += [run.adds, run.removes, change_files(version, data, columns)]
+    for version, data in _read_commits(store, sorted(listing.commits)):
+        run = parse_run([(version, data)], columns, None)
+        tables += [run.adds, run.removes, change_files(version, data, columns)]
     if listing.checkpoints:
         with suppress(DeltaError):
             oldest = load_snapshot(store, listing.checkpoints[0].version)
@@ -332,15 +335,9 @@ def _by_log(snapshot: Snapshot, cutoff: int) -> tuple[pa.Array, int]:
 def _commits_until(snapshot: Snapshot, after: int, cutoff: int) -> Iterator[tuple[int, bytes]]:
     """Yield the commits after a version while they are older than the cutoff, by the store's time and their own."""
     commits = list_log(snapshot.store, end=snapshot.version).commits
-    for version in sorted(commits):
-        if not after < version <= snapshot.version:
-            continue
-        try:
-            data = bytes(snapshot.store.get(commit_key(version)))
-        except NotFound:
-            continue
-        timestamp = read_commit_info(version, data).get("timestamp")
-        if max(int(commits[version].timestamp() * 1000), timestamp if type(timestamp) is int else 0) > cutoff:
+    versions = sorted(version for version in commits if after < version <= snapshot.version)
+    for version, data in _read_commits(snapshot.store, versions):
+        if _committed_ms(commits[version], version, data) > cutoff:
             return
         yield version, data
 

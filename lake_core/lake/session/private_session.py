@@ -54,8 +54,9 @@ class Session(WriteSession):
 
     def __init__(self, repository: Repository, options: SessionOptions) -> None:
         refs = repository.refs()
-        if options.owner:
-            NotFenced(options.owner).check(refs)
+        self.requirements = [NotFenced(options.owner)] if options.owner else []
+        for requirement in self.requirements:
+            requirement.check(refs)
         commit = refs.commit(refs.branch(options.branch))
         super().__init__(
             Changes(
@@ -70,7 +71,7 @@ class Session(WriteSession):
         self._repository = repository
         self.id, self.branch, self.commit, self.opened_at = options.id, options.branch, commit.id, refs.number
         self.message, self.metadata, self.isolation = options.message, dict(options.metadata or {}), options.isolation
-        self.owner, self.opened = options.owner, repository.clock()
+        self.opened = repository.clock()
         self.result: Published | None = None
 
     def publish(self) -> Published:
@@ -212,12 +213,10 @@ class _PrivateSource:
         retention = {path: before.isoformat() for path, before in session.changes.ended_retention.items()}
         proposal = Proposal(session.branch, session.message, session.metadata, session=session.id, retention=retention)
         change = Change(session.base, session, session.reads, remedy=remedy(session.id))
-        if not session.owner:
-            return prepare_session(self.repository, refs, proposal, change, session.commit)
-        requirement = NotFenced(session.owner)
-        requirement.check(refs)
+        for requirement in session.requirements:
+            requirement.check(refs)
         update = prepare_session(self.repository, refs, proposal, change, session.commit)
-        return replace(update, requirements=(*update.requirements, requirement))
+        return replace(update, requirements=(*update.requirements, *session.requirements))
 
     def _published_commit(self, refs: RefsState) -> Commit | None:
         """Find the commit of an earlier attempt whose response was lost."""
