@@ -323,8 +323,8 @@ class PoolFormat(DatasetFormat):
             if state is None or before is None or after is None:
                 is_added = before is None and only_removed
                 return state is not None and not is_added and bool(self._read(state).objects)
-            changes = self._changes(before, after)
-            return touches(reads, changes, self._read(before), self._read(after), only_removed=only_removed)
+            others = self._changes(before, after)
+            return touches(reads, others, self._read(before), self._read(after), only_removed=only_removed)
 
         return check
 

@@ -25,7 +25,6 @@ def in_step() -> None:
 
 def job(folder: str, names: str) -> dg.JobDefinition:
     """Return the job of some assets."""
-
     lake = LakeOfOthers(root=f"{folder}/lake")
     io_manager = DeltaIOManager(lake=lake)
 

@@ -18,7 +18,7 @@ from lake_orch.dagster.runs.plan import plan_of
 from lake_orch.dagster.runs.run_session import (
     Gate,
     RunSession,
-    check_not_published,
+    check_repeats,
     fence_ended_runs,
     from_tags,
     gate_of,
@@ -29,7 +29,7 @@ from lake_orch.dagster.runs.run_session import (
     publisher_of_parent,
     scope_of,
 )
-from lake_orch.dagster.runs.single_publishes import UnseenPublish, begin, repeated_publishes
+from lake_orch.dagster.runs.single_publishes import UnseenPublish, mark_as_publishing
 from lake_orch.dagster.runs.upstream import RunPlace
 from lake_orch.errors import InvalidDefinition
 from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, GATE_TAG, PUBLISHER_TAG, SCOPE_TAG
@@ -161,11 +161,10 @@ class LakeOfRuns(LakeRoot):
             return []
         if run.run_id not in self._begun_runs:
             lake, branch, repeated = self.open(), self.branch_of(run.tags, instance), []
-            begin(instance, run, lake)
+            mark_as_publishing(instance, run, lake)
             fence_ended_runs(instance, lake, branch)
             if run.parent_run_id is not None:
-                check_not_published(instance, run, lake, self.root, branch)
-                repeated = repeated_publishes(instance, run, lake, branch, in_session=False)
+                repeated = check_repeats(instance, run, lake, self.root, branch, in_session=False)
             self._begun_runs[run.run_id] = repeated
         return self._begun_runs[run.run_id]
 

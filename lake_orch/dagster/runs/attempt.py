@@ -21,9 +21,8 @@ from dagster import (
 from lake_core.lake.refs.session_record import SessionRecord
 from lake_core.workspace import Assignment
 from lake_orch._dagster import StepExecutionContext
-from lake_orch.dagster.runs.lineage import step_lineage, time_made
+from lake_orch.dagster.runs.lineage import CLOCKS_APART, step_lineage, time_made
 from lake_orch.dagster.runs.marker import app_id
-from lake_orch.dagster.runs.single_publishes import CLOCKS_APART
 from lake_orch.dagster.runs.title import named_job
 from lake_orch.tags import OUTPUT, RUN, STEP
 

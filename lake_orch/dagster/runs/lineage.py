@@ -9,7 +9,8 @@ that this step continues.
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from dagster import DagsterEventType
@@ -18,9 +19,12 @@ from lake_orch._dagster import ResolvedFromDynamicStepHandle
 from lake_orch.dagster.runs.plan import plan_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Set
 
     from dagster import DagsterInstance, DagsterRun, RunRecord
+
+CLOCKS_APART = timedelta(hours=1)
+"""The largest difference between the clocks of a run's machines."""
 
 MAX_ANCESTORS = 64
 """The most ancestors to follow in a chain of re-executions. This limits the work if a chain is damaged."""
@@ -68,7 +72,7 @@ def continues(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) ->
     if _plan_follows(instance, run, parent):
         return True
     return bool(run.step_keys_to_execute) and _is_strict_part(
-        set(run.step_keys_to_execute or ()), _planned_steps(instance, parent)
+        set(run.step_keys_to_execute or ()), planned_steps(instance, parent)
     )
 
 
@@ -96,6 +100,31 @@ def ancestors(instance: DagsterInstance, run: DagsterRun) -> Iterator[DagsterRun
             return
         yield parent
         current = parent
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAncestor:
+    """A failed run that another run re-executes, or that an ancestor of this one does."""
+
+    run: DagsterRun
+    is_continued: bool
+    """Whether the other run does the rest of it. Otherwise that run, or one in between, has started over."""
+    succeeded: frozenset[str]
+    """Its steps that had succeeded when the other run was made."""
+
+
+def failed_ancestors(instance: DagsterInstance, run: DagsterRun) -> list[FailedAncestor]:
+    """Return the runs that a run re-executes, the nearest first, up to one that had ended as a success."""
+    failed: list[FailedAncestor] = []
+    current, is_continued = run, True
+    for parent in ancestors(instance, run):
+        if was_success(instance, parent, before=run):
+            break
+        is_continued = is_continued and continues(instance, current, parent)
+        succeeded = frozenset(successful_steps(instance, parent, before=run))
+        failed.append(FailedAncestor(parent, is_continued, succeeded))
+        current = parent
+    return failed
 
 
 def will_retry(run: DagsterRun, *, has_steps_left: bool = True) -> bool:
@@ -127,7 +156,7 @@ def _tag_is_leaked(instance: DagsterInstance, run: DagsterRun, parent: DagsterRu
     if parent.tags.get(ASSET_RESUME_RETRY_TAG) != "true":
         return False
     succeeded = successful_steps(instance, parent)
-    return bool(succeeded & _planned_steps(instance, run)) and not _a_check_failed(instance, parent)
+    return bool(succeeded & planned_steps(instance, run)) and not _a_check_failed(instance, parent)
 
 
 def _is_strict_part(steps: set[str], of: set[str]) -> bool:
@@ -135,11 +164,16 @@ def _is_strict_part(steps: set[str], of: set[str]) -> bool:
 
     A plan has mapped steps as `step[?]`. A re-execution names each of them, as `step[key]`.
     """
-    matched = {step: step if step in of else f"{step.split('[')[0]}[?]" if "[" in step else step for step in steps}
-    return set(matched.values()) < of
+    return {planned_name(step, of) for step in steps} < of
 
 
-def _planned_steps(instance: DagsterInstance, run: DagsterRun) -> set[str]:
+def planned_name(step_key: str, planned: Set[str]) -> str:
+    """Return the name that a plan has for a step: that of a mapped step may be `step[?]`."""
+    return f"{step_key.split('[')[0]}[?]" if "[" in step_key and step_key not in planned else step_key
+
+
+def planned_steps(instance: DagsterInstance, run: DagsterRun) -> set[str]:
+    """Return the steps that a run is to execute."""
     plan = plan_of(instance, run)
     return set(plan.step_keys_to_execute) if plan else set()
 

@@ -6,7 +6,7 @@ that remaining processes of the failed run cannot write. The run's tags name the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -14,8 +14,7 @@ from dagster import RunsFilter
 
 from lake_core.lake.errors import SessionClosed, SessionNotFound
 from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, OPEN
-from lake_orch.dagster.runs.lineage import ancestors, continues, successful_steps, was_success
-from lake_orch.dagster.runs.plan import plan_of
+from lake_orch.dagster.runs.lineage import ancestors, continues, failed_ancestors, planned_steps
 from lake_orch.dagster.runs.single_publishes import (
     ENDED_UNSUCCESSFULLY,
     fence_failed,
@@ -43,6 +42,8 @@ if TYPE_CHECKING:
 
     from lake_core.lake import Lake
     from lake_core.lake.refs.session_record import SessionRecord
+    from lake_orch.dagster.runs.lineage import FailedAncestor
+    from lake_orch.dagster.runs.single_publishes import UnseenPublish
 
 PublishScope: TypeAlias = Literal["asset", "run"]
 Gate: TypeAlias = Literal["blocking", "error", "none"]
@@ -146,8 +147,7 @@ def open_run_session(
     inherited = None if run_session else inherited_session(instance, run, lake, root) or continued
     if run_session is None and inherited is None:
         fence_ended_runs(instance, lake, branch)
-        check_not_published(instance, run, lake, root, branch)
-        if repeated := repeated_publishes(instance, run, lake, branch, in_session=True):
+        if repeated := check_repeats(instance, run, lake, root, branch, in_session=True):
             instance.report_engine_event(warning_of_repeats(repeated), run)
     id = run_session.id if run_session else inherited or session_id(run.run_id)
     record = find_record(lake, id)
@@ -203,31 +203,43 @@ def inherited_session(instance: DagsterInstance, run: DagsterRun, lake: Lake, ro
     )
 
 
-def check_not_published(instance: DagsterInstance, run: DagsterRun, lake: Lake, root: str, branch: str) -> None:
-    """Check that a run repeats nothing that a failed run has published to the branch: its worker was killed, perhaps.
+def check_repeats(
+    instance: DagsterInstance, run: DagsterRun, lake: Lake, root: str, branch: str, *, in_session: bool
+) -> list[UnseenPublish]:
+    """Check that a run repeats nothing that a failed run has published unseen: its worker was killed, perhaps.
 
-    Raises SessionClosed. Whoever asks for steps of a failed run, be it a person or a retry strategy, takes it for one
-    that has published nothing. A run that does the rest of one that was refused for this is refused as well.
+    Whoever asks for steps of a failed run, be it a person or a retry strategy, takes it for one that has published
+    nothing. A run that does the rest of one that was refused for this is refused as well.
+
+    Return what it repeats that its page showed: the publishes of steps which then failed.
+
+    Raises SessionClosed.
     """
-    current, is_rest = run, True
-    for parent in ancestors(instance, run):
-        if was_success(instance, parent, before=run):
-            return
-        is_rest = is_rest and continues(instance, current, parent) and not _repeats(instance, run, parent)
-        current = parent
-        if is_rest:
-            continue
+    failed = failed_ancestors(instance, run)
+    _check_not_published(instance, run, failed, lake, root, branch)
+    return repeated_publishes(instance, run, failed, lake, branch, in_session=in_session)
+
+
+def _check_not_published(
+    instance: DagsterInstance, run: DagsterRun, failed: Sequence[FailedAncestor], lake: Lake, root: str, branch: str
+) -> None:
+    """Check that a run repeats no session of a failed run that is published on the branch. Raises SessionClosed."""
+    planned, is_rest = planned_steps(instance, run), True
+    for ancestor in failed:
+        parent = ancestor.run
+        is_rest = is_rest and ancestor.is_continued and planned.isdisjoint(ancestor.succeeded)
         session = from_tags(parent)
-        if session is not None and is_in_lake(parent, session, lake, root):
-            # Its worker may only be taken for dead, and be about to publish.
-            record = _fenced(lake, parent, session)
-            if record is not None and record.is_published and record.branch == branch:
-                raise SessionClosed(
-                    f"run {run.run_id} repeats steps of run {parent.run_id}, which has failed, but session "
-                    f"{session.id} of it is published: appended rows would be there twice. Re-execute it from failure, "
-                    "which skips what was published. To repeat it nevertheless, launch a new run",
-                    state=record.state,
-                )
+        if is_rest or session is None or not is_in_lake(parent, session, lake, root):
+            continue
+        # Its worker may only be taken for dead, and be about to publish.
+        record = _fenced(lake, parent, session)
+        if record is not None and record.is_published and record.branch == branch:
+            raise SessionClosed(
+                f"run {run.run_id} repeats steps of run {parent.run_id}, which has failed, but session {session.id} of "
+                "it is published: appended rows would be there twice. Re-execute it from failure, which skips what was "
+                "published. To repeat it nevertheless, launch a new run",
+                state=record.state,
+            )
 
 
 def is_resumed(record: SessionRecord, run: DagsterRun) -> bool:
@@ -260,13 +272,6 @@ def _fenced(lake: Lake, run: DagsterRun, session: RunSession) -> SessionRecord |
         return record
     lake.get_session(session.id, epoch=session.epoch).fence()
     return find_record(lake, session.id)
-
-
-def _repeats(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
-    """Return whether a run executes steps that had succeeded in another one when it was made."""
-    plan = plan_of(instance, run)
-    planned = set(plan.step_keys_to_execute) if plan else set()
-    return not planned.isdisjoint(successful_steps(instance, parent, before=run))
 
 
 def publisher_of_parent(instance: DagsterInstance, run: DagsterRun) -> Publisher:

@@ -8,7 +8,7 @@ after it has failed fences it. What it has published before that is known by its
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,7 @@ from dagster import DagsterEventType, DagsterRunStatus, RunsFilter
 from lake_core.lake.errors import SessionClosed, StaleEpoch
 from lake_core.lake.refs.session_record import PUBLISHED
 from lake_core.readable import listed
-from lake_orch.dagster.runs.lineage import ancestors, continues, successful_steps, time_made, was_success
-from lake_orch.dagster.runs.plan import plan_of
+from lake_orch.dagster.runs.lineage import CLOCKS_APART, planned_name, planned_steps, time_made
 from lake_orch.tags import RUN, STEP, WRITES_TAG
 
 if TYPE_CHECKING:
@@ -27,17 +26,15 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance, DagsterRun
 
     from lake_core.lake import Lake
+    from lake_orch.dagster.runs.lineage import FailedAncestor
 
 ENDED_UNSUCCESSFULLY = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
-
-CLOCKS_APART = timedelta(hours=1)
-"""The largest difference between the clocks of machines that is allowed for."""
 
 _MAY_PUBLISH, _FENCED = "may publish", "fenced"
 _FAILED_EVENTS = {DagsterEventType.RUN_FAILURE, DagsterEventType.RUN_CANCELED}
 
 
-def begin(instance: DagsterInstance, run: DagsterRun, lake: Lake) -> None:
+def mark_as_publishing(instance: DagsterInstance, run: DagsterRun, lake: Lake) -> None:
     """Mark a run as one that publishes to a lake. Raises StaleEpoch if Dagster has it as failed or canceled.
 
     The mark comes first. So a run that begins later either finds it, or this process finds out that it has failed.
@@ -67,11 +64,17 @@ class UnseenPublish:
     run_id: str
     step_key: str
     commit: str
-    made: datetime
+    committed_at: datetime
 
 
 def repeated_publishes(
-    instance: DagsterInstance, run: DagsterRun, lake: Lake, branch: str, *, in_session: bool
+    instance: DagsterInstance,
+    run: DagsterRun,
+    failed: Sequence[FailedAncestor],
+    lake: Lake,
+    branch: str,
+    *,
+    in_session: bool,
 ) -> list[UnseenPublish]:
     """Return what failed runs have published to a branch in steps that a run does again, newest first.
 
@@ -81,34 +84,9 @@ def repeated_publishes(
         SessionClosed: Whoever launched the run could not know of it, because it was published after Dagster had the
             failed run as failed; or the run is to do the rest of the failed one, and would repeat it.
     """
-    plan = plan_of(instance, run)
-    planned = set(plan.step_keys_to_execute) if plan else set()
-    seen: set[str] = set()
-    unseen_steps: dict[str, frozenset[str]] = {}
-    """The steps that had succeeded by the time that the run was made, by the failed run and those after it."""
-    continued: set[str] = set()
-    current, is_rest, since = run, True, None
-    for failed in ancestors(instance, run):
-        if was_success(instance, failed, before=run):
-            break
-        seen |= successful_steps(instance, failed, before=run)
-        is_rest = is_rest and continues(instance, current, failed)
-        current = failed
-        if is_rest:
-            continued.add(failed.run_id)
-        record = instance.get_run_record_by_id(failed.run_id)
-        if record is not None and (in_session or not is_rest):
-            unseen_steps[failed.run_id] = frozenset(seen)
-            since = time_made(record) - CLOCKS_APART
-    if since is None:
-        return []
-    found = []
-    for commit in lake.log(branch, first_parent=True, since=since):
-        run_id, step_key = commit.metadata.get(RUN, ""), commit.metadata.get(STEP, "")
-        if run_id in unseen_steps and step_key not in unseen_steps[run_id] and _is_planned(step_key, planned):
-            made = datetime.fromisoformat(commit.metadata["at"])
-            found.append(UnseenPublish(run_id, step_key, commit.id, made))
-    for each in found:
+    repeated = _unseen_publishes(instance, run, failed, lake, branch, in_session=in_session)
+    continued = {each.run.run_id for each in failed if each.is_continued}
+    for each in repeated:
         if each.run_id in continued:
             raise SessionClosed(
                 f"run {run.run_id} is to do the rest of run {each.run_id} in one session, but step {each.step_key} of "
@@ -124,7 +102,39 @@ def repeated_publishes(
                 "success since. To repeat it nevertheless, launch a new run",
                 state=PUBLISHED,
             )
-    return found
+    return repeated
+
+
+def _unseen_publishes(
+    instance: DagsterInstance,
+    run: DagsterRun,
+    failed: Sequence[FailedAncestor],
+    lake: Lake,
+    branch: str,
+    *,
+    in_session: bool,
+) -> list[UnseenPublish]:
+    succeeded: frozenset[str] = frozenset()
+    succeeded_by_run: dict[str, frozenset[str]] = {}
+    """The steps that had succeeded in each run, or in one that re-executed it: their publishes were seen."""
+    since = None
+    for ancestor in failed:
+        succeeded |= ancestor.succeeded
+        record = instance.get_run_record_by_id(ancestor.run.run_id)
+        if record is not None and (in_session or not ancestor.is_continued):
+            succeeded_by_run[ancestor.run.run_id] = succeeded
+            since = time_made(record) - CLOCKS_APART
+    if since is None:
+        return []
+    planned, unseen = planned_steps(instance, run), []
+    for commit in lake.log(branch, first_parent=True, since=since):
+        run_id, step_key = commit.metadata.get(RUN), commit.metadata.get(STEP)
+        if run_id is None or step_key is None or run_id not in succeeded_by_run:
+            continue  # not a commit of a step of these runs
+        if step_key not in succeeded_by_run[run_id] and planned_name(step_key, planned) in planned:
+            committed_at = datetime.fromisoformat(commit.metadata["at"])
+            unseen.append(UnseenPublish(run_id, step_key, commit.id, committed_at))
+    return unseen
 
 
 def warning_of_repeats(publishes: Sequence[UnseenPublish]) -> str:
@@ -139,15 +149,10 @@ def warning_of_repeats(publishes: Sequence[UnseenPublish]) -> str:
     )
 
 
-def _is_planned(step_key: str, planned: set[str]) -> bool:
-    """Return whether a step is among those of a plan, which has mapped steps that are not known yet as `step[?]`."""
-    return step_key in planned or ("[" in step_key and f"{step_key.split('[')[0]}[?]" in planned)
-
-
 def _is_after_failure(instance: DagsterInstance, publish: UnseenPublish) -> bool:
     """Return whether Dagster had a run as failed before it published. It may have ended again, even as a success."""
     events = instance.all_logs(publish.run_id, of_type=_FAILED_EVENTS)
-    return any(event.timestamp < publish.made.timestamp() for event in events)
+    return any(event.timestamp < publish.committed_at.timestamp() for event in events)
 
 
 def _tag(lake: Lake) -> str:

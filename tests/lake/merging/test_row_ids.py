@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
+from typing import TypeAlias
 
 import pyarrow as pa
 import pytest
@@ -52,6 +53,10 @@ PAIRS = [
 """Two changes in each layout; `make test` takes the layouts in turns."""
 
 
+Tracked: TypeAlias = dict[int, tuple[int, int]]
+"""The id and the version of each row, by its key."""
+
+
 def created(layout: str) -> Lake:
     lake = Lake.create(MemoryStore())
     with lake.session(message="rows") as session:
@@ -62,8 +67,8 @@ def created(layout: str) -> Lake:
     return lake
 
 
-def tracked(lake: Lake, ref: str = "main") -> dict[int, tuple[int, int]]:
-    """The id and the version of each row, by its key. No id is there twice, and no version is to come."""
+def tracked(lake: Lake, ref: str = "main") -> Tracked:
+    """Return the id and the version of each row. No id is there twice, and no version is to come."""
     table = lake.delta("t", ref=ref)
     found = table.to_arrow(columns=["id", ROW_ID, ROW_COMMIT_VERSION]).to_pylist()
     ids = [row[ROW_ID] for row in found]
@@ -239,29 +244,45 @@ def _on_row(change: str, key: int, new_keys: list[int]) -> Callable[[DeltaTable]
 )
 def test_branches_that_change_and_merge_at_random(seed: int, layout: str) -> None:
     """No step gives another id to a row that was there, on either side, and none gives one twice."""
+    for before, now in _random_steps(seed, layout, ["append", "update", "delete", "merge"]):
+        stay = now.keys() & before.keys()
+        assert {key: now[key][0] for key in stay} == {key: before[key][0] for key in stay}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(each, marks=pytest.mark.exhaustive) for each in range(3, 99))]
+)
+def test_branches_that_undo_as_well_give_no_id_twice(seed: int, layout: str) -> None:
+    """Reverts undo, and compactions are undone where they would conflict.
+
+    Rows of a file that only the other branch had may get new ids when it comes.
+    """
+    for _, now in _random_steps(seed, layout, ["append", "update", "delete", "merge", "optimize", "revert"]):
+        assert len({id for id, _ in now.values()}) == len(now)
+
+
+def _random_steps(seed: int, layout: str, steps: list[str]) -> Iterator[tuple[Tracked, Tracked]]:
+    """Change, merge and undo on two branches. Yield the rows of each branch before a step, and after it."""
     random = Random(seed)
     lake = with_ids_apart(layout)
     new_keys = itertools.count(100)
-    was_undone = False  # rows of files that only the other branch knew may get new ids with that
     for _ in range(10):
         before = {ref: tracked(lake, ref) for ref in ("main", "dev")}
         into, source = random.sample(["main", "dev"], 2)
         key = random.choice(sorted(before[into]))
         keys = [next(new_keys), next(new_keys)]
-        step = random.choices(["append", "update", "delete", "optimize", "revert", "merge"], [2, 4, 3, 1, 3, 5])[0]
+        step = random.choices(steps, [2, 4, 2, 4, 1, 3][: len(steps)])[0]
         if step == "merge":
             with contextlib.suppress(Conflict, NothingToApply):
                 lake.merge(source, into=into)
         elif step == "revert":
-            was_undone = True
             with contextlib.suppress(Conflict, NothingToApply):
                 lake.revert(into, branch=into)
         else:
             run(lake, into, _on_row(step, key, keys))
         for ref, ids in before.items():
-            now = tracked(lake, ref)
-            stay = now.keys() & ids.keys()
-            assert was_undone or {key: now[key][0] for key in stay} == {key: ids[key][0] for key in stay}
+            yield ids, tracked(lake, ref)
 
 
 UNDONE = {
