@@ -131,7 +131,7 @@ def field_names(metadata: bytes) -> list[str]:
     if metadata[0] & 0xF != 1:
         raise ValueError(f"version {metadata[0] & 0xF} of its metadata")
     count = _unsigned(metadata, 1, width)
-    offsets = [_unsigned(metadata, 1 + width * (number + 1), width) for number in range(count + 1)]
+    offsets = _numbers(metadata, 1 + width, count + 1, width)
     start = 1 + width * (count + 2)
     return [metadata[start + begin : start + end].decode() for begin, end in pairwise(offsets)]
 
@@ -157,13 +157,20 @@ def _value(names: Sequence[str], data: bytes, at: int) -> Any:
 def places_of(data: bytes, at: int) -> list[tuple[int, int]]:
     """Return the id of each field of an object, or 0 for the elements of an array, and where its value begins."""
     layout = _Layout.of(data, at)
-    return [
-        (
-            _unsigned(data, layout.ids + number * layout.id_width, layout.id_width) if layout.id_width else 0,
-            layout.values + layout.offset(data, number),
-        )
-        for number in range(layout.elements)
-    ]
+    count, values = layout.elements, layout.values
+    offsets = _numbers(data, layout.offsets, count, layout.offset_width)
+    ids = _numbers(data, layout.ids, count, layout.id_width) if layout.id_width else [0] * count
+    return [(number, values + offset) for number, offset in zip(ids, offsets, strict=True)]
+
+
+def _numbers(data: bytes, at: int, count: int, width: int) -> Sequence[int]:
+    """Return unsigned numbers of `width` bytes. Raises IndexError if the data is cut off."""
+    stop = at + count * width
+    if stop > len(data):
+        raise IndexError("it is cut off")
+    if width == 1:
+        return data[at:stop]
+    return [int.from_bytes(data[place : place + width], "little") for place in range(at, stop, width)]
 
 
 class _Layout(NamedTuple):

@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 from lake_core.arrow_scalar import scalar
 from lake_core.delta.errors import ConstraintViolation, CorruptDataFile, SchemaMismatch
 from lake_core.delta.schema import DataType, arrow_type, is_zoneless, schema_from_arrow, type_from_arrow, zoneless
-from lake_core.delta.variant import STORED, is_variant, whole
+from lake_core.delta.variant_shredding import STORED, whole
 from lake_core.exact_cast import cast_exactly
 from lake_core.nested_arrays import leaf_types, map_leaves, rebased
+from lake_core.variant_values import is_variant
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

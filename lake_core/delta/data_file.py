@@ -22,6 +22,7 @@ from lake_core.delta.clustering import PROVIDER
 from lake_core.delta.conform import conform_out, relabelled, stored_schema
 from lake_core.delta.encodings import encodings
 from lake_core.delta.file_care import BOUNDS_HOLD_IN
+from lake_core.delta.file_layout import PLAIN, FileLayout
 from lake_core.delta.file_name import CHANGES_FOLDER, new_name
 from lake_core.delta.numpy_arrays import empty_table
 from lake_core.delta.ordered_rows import in_order
@@ -29,6 +30,8 @@ from lake_core.delta.parquet_options import ParquetOptions
 from lake_core.delta.path import encode_path, partition_folder
 from lake_core.delta.row_tracking import materialized_field, materialized_names
 from lake_core.delta.statistics import ColumnPath, Leaf, StatisticsCollector, indexed_leaves, leaf_columns, leaf_values
+from lake_core.delta.variant_shredding import ShreddedColumns
+from lake_core.variant_values import is_variant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -96,7 +99,7 @@ class DataFileWriter:
 
     `store` is at the table's root. `now` is in milliseconds since the epoch. `target` is the number of uncompressed
     Arrow bytes per file. With `changes`, the rows are change data, with their kind in a last column `_change_type`.
-    `threads` encode large files concurrently. `with_partitions`: the files hold the partition columns as well.
+    `threads` encode large files concurrently. `layout`: how the files hold the columns.
     `options`: how files are encoded, by default as the table's properties say. Files are not visible until they are
     committed, so a failure leaves at most unreferenced files. Runs in the driver and in Spark's executors.
     """
@@ -110,7 +113,7 @@ class DataFileWriter:
         target: int = TARGET_BYTES,
         changes: bool = False,
         threads: int = 0,
-        with_partitions: bool = False,
+        layout: FileLayout = PLAIN,
         options: ParquetOptions | None = None,
     ) -> None:
         self._store, self._now, self._target = store, now, target
@@ -118,7 +121,7 @@ class DataFileWriter:
         self._partition_columns = metadata.partition_columns
         self._partition_keys = tuple(metadata.partition_keys.values())
         mapping = metadata.column_mapping
-        self._left_out = [] if with_partitions else list(metadata.partition_columns)
+        self._left_out = [] if layout.with_partitions else list(metadata.partition_columns)
         """The columns that the files do not hold."""
         self._physical = mapping.data_file_schema(
             [name for name in metadata.schema.names if name not in self._left_out]
@@ -129,6 +132,9 @@ class DataFileWriter:
             [] if changes else indexed_leaves(metadata.arrow_schema, metadata.partition_columns, metadata.configuration)
         )
         self._options = options or ParquetOptions.tolerant(metadata.configuration)
+        self._shreds = (
+            layout.shredded and not changes and any(is_variant(child.type) for child in metadata.arrow_schema)
+        )
         self._materialized = {} if changes else materialized_names(metadata)
         self._indexed = [(mapping.physical_path(path), kind) for path, kind in leaves if not pa.types.is_null(kind)]
         self._held: dict[tuple[str | None, ...], list[pa.Table]] = {}
@@ -252,7 +258,9 @@ class DataFileWriter:
         name = new_name(self._now, changes=bool(self._folder), compression=self._options.suffix)
         key = self._folder + partition_folder(self._partition_keys, values) + name
         partition_values = dict(zip(self._partition_keys, values, strict=True))
-        return _OpenFile(self._store, key, partition_values, schema, self._indexed, bounded, self._now, self._options)
+        return _OpenFile(
+            self._store, key, partition_values, schema, self._indexed, bounded, self._now, self._options, self._shreds
+        )
 
 
 class _OpenFile:
@@ -268,13 +276,15 @@ class _OpenFile:
         bounded: bool | list[str],
         now: int,
         options: ParquetOptions,
+        shreds: bool,
     ) -> None:
         self._store, self._key, self._partition_values, self._now = store, key, partition_values, now
-        self._options = options
+        self._options, self._shreds = options, shreds
         self._statistics = StatisticsCollector(leaves)
         self._sink = pa.BufferOutputStream()
         self._schema, self._bounded = schema, bounded
         self._writer: pq.ParquetWriter | None = None
+        self._columns: ShreddedColumns | None = None
 
     def _opened(self, rows: pa.Table) -> pq.ParquetWriter:
         """Return the writer, whose encodings are those for the first rows."""
@@ -300,7 +310,21 @@ class _OpenFile:
     def write(self, rows: pa.Table, holding: Set[ColumnPath] | None = None) -> None:
         """Write rows. `holding`: the columns with a NaN, if that is known."""
         self._statistics.update(rows, holding)
+        if self._shreds:
+            rows = self._shredded(rows)
         self._opened(rows).write_table(rows, row_group_size=self._options.group_rows)
+
+    def _shredded(self, rows: pa.Table) -> pa.Table:
+        """Return rows with their variants as the file holds them, which the first rows decide."""
+        if self._columns is None:
+            self._columns = ShreddedColumns.of(rows)
+            schema = self._columns.schema(self._schema)
+            unbounded = {*_bounded(self._schema, ())} - {*(self._bounded or ())} if self._bounded is not True else {}
+            # The bounds in a footer ignore NaN, which nobody has looked for in the variants.
+            floats = [path for path in _floats(schema) if path[0] in self._columns.levels]
+            self._bounded = [name for name in _bounded(schema, floats) if name not in unbounded]
+            self._schema = schema
+        return self._columns.shred(rows)
 
     def encode(self) -> None:
         """Encode the footer, after which no rows are written."""

@@ -38,7 +38,8 @@ CLUSTERING = "clustering"
 ROW_TRACKING = "rowTracking"
 """The writer feature of tables whose rows have ids."""
 
-_VARIANTS = frozenset({"variantType", "variantType-preview", "variantShredding", "variantShredding-preview"})
+SHREDDING = frozenset({"variantShredding", "variantShredding-preview"})
+_VARIANTS = frozenset({"variantType", "variantType-preview"}) | SHREDDING
 """The features of tables with variants. delta-spark 4.4 lists the preview of shredding beside the final type."""
 
 CATALOG_MANAGED = "catalogManaged"
@@ -124,16 +125,6 @@ def compat_version(protocol: Protocol, metadata: Metadata) -> int | None:
     """Return the version of the rules by which a table is kept readable for Iceberg; None for a table without any."""
     active = [version for version in (1, 2, 3) if is_active(f"icebergCompatV{version}", protocol, metadata)]
     return max(active, default=None)
-
-
-def holds_partitions(protocol: Protocol, metadata: Metadata) -> bool:
-    """Return whether data files hold the partition columns as well. Section: Materialize Partition Columns."""
-    asked = metadata.configuration.get("delta.writePartitionColumnsToParquet", "false").lower() == "true"
-    return (
-        asked
-        or compat_version(protocol, metadata) is not None
-        or MATERIALIZED_PARTITIONS in supported_features(protocol)
-    )
 
 
 def upgraded_for(

@@ -43,6 +43,7 @@ _FLAGS = (
     "delta.enableDeletionVectors",
     "delta.enableInCommitTimestamps",
     "delta.enableRowTracking",
+    "delta.enableVariantShredding",
     "delta.rowTrackingSuspended",
     "delta.writePartitionColumnsToParquet",
 )

@@ -23,7 +23,7 @@ from lake_core.delta.commit_range import CommitRange, shared_version
 from lake_core.delta.copied_file import Copies, tag_of
 from lake_core.delta.data_file import DataFileWriter
 from lake_core.delta.errors import VersionNotFound
-from lake_core.delta.features import holds_partitions
+from lake_core.delta.file_layout import file_layout
 from lake_core.delta.numpy_arrays import integers, mask, numbers
 from lake_core.delta.path import same_paths
 from lake_core.delta.row_tracking import (
@@ -301,8 +301,7 @@ def _written_again(
     changes = np.array([_changes(opened, index, translation) for index in range(len(files))], np.bool_)
     if not changes.any():
         return files
-    with_partitions = holds_partitions(after.protocol, after.metadata)
-    writer = DataFileWriter(data_root, after.metadata, now, with_partitions=with_partitions)
+    writer = DataFileWriter(data_root, after.metadata, now, layout=file_layout(after.protocol, after.metadata))
     written: list[AddFile] = []
     origins: list[str | None] = []
     first = Copies.among(files).origins(files["path"])

@@ -16,7 +16,7 @@ from lake_core.delta.batches import together
 from lake_core.delta.conform import check_fits, check_nulls, conform_in, null_partitions
 from lake_core.delta.data_file import TARGET_BYTES, AddFile, DataFileWriter, change_rows
 from lake_core.delta.errors import RowsOutsidePredicate
-from lake_core.delta.features import holds_partitions
+from lake_core.delta.file_layout import PLAIN, FileLayout, file_layout
 from lake_core.delta.identity import IdentityValues, identity_values
 from lake_core.delta.row_rules import RowRules, row_rules
 from lake_core.delta.schema import check_storable
@@ -93,8 +93,7 @@ class RowWriter:
     """The rows that an overwrite replaces. Other new rows are refused."""
     threads: int = 0
     """The number of threads that encode files concurrently. 0 in executors, whose cores have other tasks."""
-    with_partitions: bool = False
-    """Whether data files hold the partition columns as well (`materializePartitionColumns`)."""
+    layout: FileLayout = PLAIN
     log_inserts: bool = False
     """Whether the rows are written into change data files too, as inserts."""
     parquet: ParquetOptions | None = None
@@ -148,7 +147,7 @@ class RowWriter:
             self.now,
             target=target,
             threads=self.threads,
-            with_partitions=self.with_partitions,
+            layout=self.layout,
             options=self.parquet,
         )
 
@@ -187,6 +186,6 @@ def row_writer(
         row_rules(metadata, protocol),
         now,
         replace_where,
-        with_partitions=holds_partitions(protocol, metadata),
+        layout=file_layout(protocol, metadata),
         identity=identity_values(metadata, protocol),
     )

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -460,10 +461,12 @@ def test_both_widen_types(delta_spark: DeltaSpark, tmp_path: Path, creator: str)
     assert delta_spark.rows(url) == _ours(DeltaTable.open(url))
 
 
-def test_variants_of_both(delta_spark: DeltaSpark, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shredded", ["false", "true"])
+def test_variants_of_both(delta_spark: DeltaSpark, tmp_path: Path, shredded: str) -> None:
     url = str(tmp_path)
     schema = pa.schema([("id", pa.int64()), pa.field("v", variant.VARIANT), ("l", pa.list_(variant.VARIANT))])
-    table = DeltaTable.create(url, schema, properties={"delta.enableDeletionVectors": "true"})
+    properties = {"delta.enableDeletionVectors": "true", "delta.enableVariantShredding": shredded}
+    table = DeltaTable.create(url, schema, properties=properties)
     texts = [
         '{"a":1,"b":[1,2.5,null,true,"x"]}',
         "null",
@@ -493,6 +496,39 @@ def test_variants_of_both(delta_spark: DeltaSpark, tmp_path: Path) -> None:
     assert found[1000] == texts[0]
     elements = delta_spark.sql(f"SELECT variant_get(l[1], '$', 'string') t FROM delta.`{url}` WHERE id = 1000")
     assert elements == [{"t": "t"}]
+
+
+def test_it_reads_the_types_that_are_shredded_here(delta_spark: DeltaSpark, tmp_path: Path) -> None:
+    url = str(tmp_path)
+    schema = pa.schema([("id", pa.int64()), pa.field("v", variant.VARIANT)])
+    table = DeltaTable.create(url, schema, properties={"delta.enableVariantShredding": "true"})
+    values: list[Any] = [
+        {
+            "flag": number % 2 == 0,
+            "whole": 10**number,
+            "half": number / 2,
+            "price": Decimal(f"{number}.25"),
+            "day": date(2024, 2, 29),
+            "at": datetime(2024, 2, 29, 1, 2, 3, 456_789, UTC),
+            "local": datetime(2024, 2, 29, 1, 2, 3),
+            "bytes": b"\x00\xff",
+            "text": "ä" * number,
+            "list": [{"k": number}, {"k": None}, {"other": [1]}, number],
+            "deep": {"a": {"b": {"c": number}}},
+        }
+        | ({"rare": 1} if number == 3 else {})
+        for number in range(12)
+    ]
+    values += [None, "text", [1, 2], {"whole": "a text here"}, {}]
+    table.append(pa.table({"id": list(range(len(values))), "v": variant.from_python(values)}))
+    found = {row["id"]: row["j"] for row in delta_spark.sql(f"SELECT id, to_json(v) j FROM delta.`{url}`")}
+    ours = table.to_arrow()
+    expected = dict(zip(ours["id"].to_pylist(), variant.to_json(ours["v"]).to_pylist(), strict=True))
+    assert {key: text and json.loads(text) for key, text in found.items()} == {
+        key: text and json.loads(text) for key, text in expected.items()
+    }
+    parts = delta_spark.sql(f"SELECT id FROM delta.`{url}` WHERE variant_get(v, '$.deep.a.b.c', 'int') > 9")
+    assert sorted(row["id"] for row in parts) == [10, 11]
 
 
 def test_it_reads_and_continues_long_vectors(delta_spark: DeltaSpark, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from lake_core.arrow_scalar import scalar
 from lake_core.delta.clustering import CUBE_COLUMNS, clustered_by, cube_of, new_cube, ordered_columns, to_cluster
 from lake_core.delta.curve import Curve
 from lake_core.delta.errors import InvalidPredicate, InvalidProperty, SchemaMismatch
-from lake_core.delta.features import holds_partitions
+from lake_core.delta.file_layout import file_layout
 from lake_core.delta.numpy_arrays import integers, mask, numbers
 from lake_core.delta.operation import Operation
 from lake_core.delta.operations.rewrite import on_partitions_only, predicate_parameter, sizes
@@ -113,7 +113,7 @@ def optimize(
             RowRules(),
             now,
             parquet=parquet,
-            with_partitions=holds_partitions(snapshot.protocol, snapshot.metadata),
+            layout=file_layout(snapshot.protocol, snapshot.metadata),
         ),
     )
     large = task.chosen([bool(curve) and count > MANY_OUTPUTS for count in task.outputs])

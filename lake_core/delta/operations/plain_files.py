@@ -12,7 +12,7 @@ from lake_core.delta.column_mapping import edited_metadata, without_mapping
 from lake_core.delta.conflict import Reads
 from lake_core.delta.data_file import DataFileWriter
 from lake_core.delta.errors import FeatureInUse
-from lake_core.delta.features import holds_partitions
+from lake_core.delta.file_layout import file_layout
 from lake_core.delta.operation import Operation
 from lake_core.delta.scan import Scan, open_data_files, with_tracked_rows
 from lake_core.delta.schema import walk
@@ -57,11 +57,11 @@ def write_plain(snapshot: Snapshot, metadata: Metadata, feature: str, now: int) 
     schema, names = snapshot.metadata.arrow_schema, snapshot.metadata.partition_keys
     files = snapshot.files([*snapshot.identity, "partitionValues", "size", "stats"])
     opened = open_data_files(with_tracked_rows(Scan(snapshot, schema, None, files, schema)))
-    with_partitions = holds_partitions(snapshot.protocol, metadata)
+    layout = file_layout(snapshot.protocol, metadata)
 
     def written(number: int) -> list[AddFile]:
         values = dict(files["partitionValues"][number].as_py())
-        writer = DataFileWriter(snapshot.data_root, metadata, now, with_partitions=with_partitions)
+        writer = DataFileWriter(snapshot.data_root, metadata, now, layout=layout)
         return writer.write_one(
             opened.batches(number), {key: values[names[name]] for name, key in metadata.partition_keys.items()}
         )
