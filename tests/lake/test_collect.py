@@ -6,8 +6,11 @@ import datetime as dt
 import json
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -401,3 +404,70 @@ def test_commits_named_by_nothing_cannot_be_named_again(lake: Lake, time: Manual
     assert f"commit/{old}" not in refs.state
     with pytest.raises(LakeError):
         lake.create_branch("late", at=old)
+
+
+def _private(lake: Lake) -> Callable[[], object]:
+    session = lake.session()
+    session.delta("t/orders").append(rows([7]))
+    session.put("new.txt", b"new")
+    return session.publish
+
+
+def _kept_after_a_conflict(lake: Lake) -> Callable[[], object]:
+    session = lake.session()
+    session.put("notes.txt", b"mine")
+    with lake.session() as other:
+        other.put("notes.txt", b"theirs")
+    return session.publish
+
+
+def _update(name: str, *arguments: str, **options: Any) -> Callable[[Lake], Callable[[], object]]:
+    """Return what makes the call that takes changes of `dev` over, or undoes them."""
+    return lambda lake: partial(getattr(lake, name), *arguments, **options)
+
+
+WRITERS: dict[str, Callable[[Lake], Callable[[], object]]] = {
+    "private": _private,
+    "failed": _kept_after_a_conflict,
+    "merge": _update("merge", "dev"),
+    "squash": _update("merge", "dev", squash=True),
+    "pick": _update("cherry_pick", "dev", onto="main"),
+    "revert": _update("revert", "dev", branch="dev"),
+    "tag": _update("create_tag", "late", at="dev"),
+    "branch": _update("create_branch", "late", at="dev"),
+}
+
+
+@pytest.mark.parametrize("days", [10, 20, 45])
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_process_that_is_suspended_before_its_entry_publishes_nothing_that_was_collected(
+    name: str, days: int, lake: Lake, store: MemoryStore, time: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection runs each day, also after the first one is forgotten."""
+    lake.create_branch("dev")
+    with lake.session("dev") as session:
+        session.delta("t/orders").append(rows([8]))
+        session.put("dev.txt", b"of dev")
+    publish = WRITERS[name](lake)
+    journal = lake.repository.journal
+    append = journal.append
+
+    def suspended(plan: Any) -> Any:
+        monkeypatch.setattr(journal, "append", append)
+        others = opened(store, time)
+        for day in range(days):
+            time.pass_days(1)
+            if day == 0 and name != "revert":
+                others.delete_branch("dev")
+            others.maintenance.gc()
+        return append(plan)
+
+    monkeypatch.setattr(journal, "append", suspended)
+    with suppress(LakeError):
+        publish()
+    now = opened(store, time)
+    assert now.maintenance.verify() == []
+    for ref in (*now.list_branches(), *now.list_tags()):
+        assert now.delta("t/orders", ref=ref).to_arrow().num_rows > 0
+    for record in now.list_sessions():
+        assert record.state in ("published", "expired") or now.get_session(record.id).delta("t/orders").to_arrow()

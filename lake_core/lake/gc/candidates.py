@@ -61,7 +61,7 @@ def unreached(repository: Repository, refs: RefsState, reached: Set[str], limit:
     """List the lake's own objects that are older than a limit, not reached, and of no other use as of these refs."""
     root = repository.root
     # Not in one set with the reached keys, which may be millions.
-    needed = {key for _, key in collections(refs)} | needed_derived(repository, refs)
+    needed = {*collections(refs).lists.values()} | needed_derived(repository, refs)
     # In the storage namespace of a lakeFS repository, objects older than the lake belong to the repository.
     since = root.head(ORIGIN_KEY).last_modified if repository.format.origin else None
     return [

@@ -21,7 +21,15 @@ from lake_core.lake.gc.reap import reap
 from lake_core.lake.gc.retention import kept_commits, retain
 from lake_core.lake.refs.commit_graph import CommitGraph
 from lake_core.lake.refs.commit_link import LINKS, link_value
-from lake_core.lake.refs.pending_deletions import PREFIX, collections, encode_list, read_list, unfinished
+from lake_core.lake.refs.pending_deletions import (
+    PREFIX,
+    Collections,
+    begun,
+    collections,
+    encode_list,
+    read_list,
+    unfinished,
+)
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import MOST_EXPIRY
 from lake_core.lake.repository import TREES, Repository
@@ -180,11 +188,12 @@ def _announce(repository: Repository, keys: list[str], dropped: Sequence[str], m
                 actions.append(Add(key, links[commit]))
         return actions
 
-    def announce(id: str, known: frozenset[tuple[str, str]], state: State) -> Append[bool]:
-        if collections(RefsState(state)) != known:
+    def announce(id: str, known: Collections, state: State) -> Append[bool]:
+        refs = RefsState(state)
+        if collections(refs) != known:
             return Append((), False)
-        value = {"list": f"{LISTS}/{id}", "time": repository.clock().isoformat()}
-        return Append([Add(f"{PREFIX}{id}", value), *remove(parts[-1], state)], True)
+        begin = begun(refs, id, f"{LISTS}/{id}", repository.clock())
+        return Append([*begin, *remove(parts[-1], state)], True)
 
     for part in parts[:-1]:
         repository.journal.append(partial(remove, part))
@@ -237,7 +246,7 @@ def _decide(repository: Repository, id: str, refs: RefsState, marks: _Marks) -> 
     while another, which marked at another time, deletes it.
     """
     now = repository.clock()
-    lists = dict(collections(refs))
+    lists = collections(refs).lists
     list_key = lists[id]
     listed = read_list(repository.root, list_key)
     # A branch can begin at any commit that the refs still have. Some may have been collected by an earlier release.

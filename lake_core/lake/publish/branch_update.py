@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lake_core.journal import Action, Add, State
 from lake_core.lake.errors import ProtectedBranch
 from lake_core.lake.refs.commit_record import commit_value
-from lake_core.lake.refs.pending_deletions import collections
+from lake_core.lake.refs.pending_deletions import Collections, collections
 from lake_core.lake.refs.refs_state import RefsState, put
 from lake_core.lake.refs.values import instant_of
 
@@ -61,9 +61,9 @@ class HeadIs:
 
 @dataclass(frozen=True, slots=True)
 class NoNewCollection:
-    """The collections and their lists are those of the update's preparation, so it uses nothing that they delete."""
+    """The collections are those of the update's preparation, so it uses nothing that they delete."""
 
-    collections: frozenset[tuple[str, str]]
+    collections: Collections
 
     def check(self, refs: RefsState) -> None:
         """Raise RefsMoved if a collection has begun since, or if a list was replaced or removed."""

@@ -60,7 +60,7 @@ def steps_of(refs: RefsState, sets: WriteSets, shortcut: Shortcut | None = None)
 
 def change_of(refs: RefsState, write: str) -> tuple[Commit, Commit]:
     """Return the commit before a write, and its own. Raises RefNotFound, ContentGone."""
-    commit = refs.commit_for(f"commit {write[:12]}, whose writes have to be told apart", write)
+    commit = refs.commit_for("one of those whose writes have to be told apart", write)
     return refs.commit_for(f"the parent of commit {write[:12]}", commit.parents[0]), commit
 
 

@@ -11,6 +11,7 @@ It is a key-value view of numbered entries (see `lake_core.journal`). Keys:
     protect/<pattern>  {}: matching branches accept only merges; in this journal, so that it takes effect at one entry
     place/<branch>     {"commit"}: the branch is known to be checked out up to this commit
     collection/<id>    see `pending_deletions`
+    last-collection    {"id"}: the collection that began last
     fence/<owner>      see `fence`
     retention/<path>   {"before"}: objects that only older states of a dataset reach may be collected
 """

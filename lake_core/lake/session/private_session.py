@@ -9,7 +9,7 @@ from lake_core import runtime
 from lake_core.errors import LakeError, StoreError
 from lake_core.journal import Add, Append, State
 from lake_core.journal.errors import JournalError
-from lake_core.lake.errors import Collected, Conflict
+from lake_core.lake.errors import Collected, Conflict, SessionClosed
 from lake_core.lake.publish.apply import apply
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
 from lake_core.lake.publish.prepare import Change, Proposal, check_unchanged
@@ -92,16 +92,22 @@ class Session(WriteSession):
             is_repeated = self.state == UNSETTLED
             if not is_repeated:
                 self.changes.check_open()
-            if self.clock() - self.opened > MOST_EXPIRY:
-                # Content that the session did not write, because it existed, may have been collected since.
-                self.changes.status = "expired"
-                self.changes.check_open()
+            self.check_age()
             check_metadata(self.message, self.metadata)
             if not is_repeated:
                 self.changes.flush_buffers()
             self.result = self._publish()
             self.changes.status = "published"
         return self.result
+
+    def check_age(self) -> None:
+        """Raise SessionClosed after 7 days.
+
+        Content that the session did not write, because it existed, may have been collected since it began.
+        """
+        if self.clock() - self.opened > MOST_EXPIRY:
+            self.changes.status = "expired"
+            self.changes.check_open()
 
     def rely_on(self, commit: str, *reads: str) -> None:
         """Record what was read for the session before it began, if it is serializable.
@@ -149,12 +155,16 @@ class Session(WriteSession):
         try:
             while (kept := self._try_keep_failed(error)) is None:
                 pass  # a collection has begun in the meantime: the tree must use nothing that it deletes
-        except Collected:
+        except (Collected, SessionClosed):
             return None
         return kept
 
     def _try_keep_failed(self, error: Conflict) -> str | None:
-        """Record the session, and return the id of the record; None if it must be tried again. Raises Collected."""
+        """Record the session, and return the id of the record; None if it must be tried again.
+
+        Raises Collected, SessionClosed.
+        """
+        self.check_age()
         repository = self._repository
         refs = repository.refs()
         pending = repository.pending_deletions(refs)
@@ -210,6 +220,7 @@ class _PrivateSource:
         commit = self._published_commit(refs)
         if commit is not None:
             return published_earlier(self.repository, refs, session.branch, session.id, commit)
+        session.check_age()  # at each try: the process may have been suspended
         retention = {path: before.isoformat() for path, before in session.changes.ended_retention.items()}
         proposal = Proposal(session.branch, session.message, session.metadata, session=session.id, retention=retention)
         change = Change(session.base, session, session.reads, remedy=remedy(session.id))
