@@ -141,6 +141,12 @@ KINDS: Mapping[str, Kind] = {
         rows=lambda: pa.table({"v": variant.from_python([{"a": 1}, [1.5], None])}),
         change=_nothing,
     ),
+    "shredded variants": Kind(
+        {"delta.enableVariantShredding": "true"},
+        pa.schema([("v", variant.VARIANT)]),
+        lambda: pa.table({"v": variant.from_python([{"a": 1}, {"a": 2, "b": "x"}, [1.5], None])}),
+        change=_nothing,
+    ),
     "Iceberg compatibility V2": Kind({"delta.enableIcebergCompatV2": "true"}, partition_by=("part",)),
     "Iceberg compatibility V3": Kind({"delta.enableIcebergCompatV3": "true"}, partition_by=("part",)),
 }
