@@ -199,7 +199,7 @@ def _publish(run: TaskRun, session: SessionGroup) -> PublishedRun | None:
     from lake_orch.airflow.task_states import readable
 
     try:
-        return run.run.publish(half_written="leave out", check_alive=run.check_alive)
+        return run.run.publish(half_written="leave out", check_alive=run.check_alive, keep=session.keep_failed_for)
     except UnfinishedTasks as error:
         raise AirflowFailException(f"{error}. Run them, clear them, or mark them as successful") from error
     except SessionClosed as error:

@@ -20,6 +20,7 @@ from lake_core.lake.errors import (
 )
 from lake_core.lake.refs.session_record import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN
 from lake_core.lake.session.generations import REPLACEABLE, is_generation
+from lake_core.lake.session.session_state import KEEP_FAILED
 from lake_core.lake.session.task_attempt import TaskAttempt
 from lake_core.lake.session.tasks import unfinished_parts
 from lake_core.readable import listed
@@ -209,6 +210,7 @@ class Run:
         *,
         half_written: Literal["refuse", "leave out"] = "refuse",
         check_alive: Callable[[], object] = lambda: None,
+        keep: timedelta = KEEP_FAILED,
     ) -> PublishedRun | None:
         """Publish what the tries that count have written, and nothing else. A repeated call has the same result.
 
@@ -216,6 +218,7 @@ class Run:
             check_alive: Raises an error if the process that publishes was taken for dead by the orchestrator.
             half_written: What to do with tasks that succeeded by the orchestrator, but whose writers did not end, as
                 when a person marks a task that died: refuse to publish, or leave out what they wrote.
+            keep: How long the session is kept if it fails by a conflict.
 
         Returns:
             What was published; None if the run has written nothing.
@@ -247,7 +250,7 @@ class Run:
                 session = self.open()
                 left_out.update(discard_gone(session, self.states))
                 replaced.update(self._replace(session, stayed))
-                published = publish_standing(session, self.states, left_out, half_written=half_written)
+                published = publish_standing(session, self.states, left_out, half_written=half_written, keep=keep)
                 return PublishedRun(published, sorted(left_out), sorted(replaced), sorted(stayed))
             except (UnfinishedTasks, StaleEpoch, SessionClosed):
                 if is_last:
@@ -364,6 +367,7 @@ def publish_standing(
     left_out: set[str],
     *,
     half_written: Literal["refuse", "leave out", "publish"],
+    keep: timedelta,
 ) -> Published:
     """Publish what the tries that count have written into a session.
 
@@ -372,6 +376,7 @@ def publish_standing(
         states: The states of the tries.
         left_out: Gets the tasks whose writes are taken out of the session, because their tries do not count.
         half_written: What to do with tasks that succeeded, but whose writers did not end.
+        keep: How long the session is kept if it fails by a conflict.
 
     Raises:
         UnfinishedTasks: Tasks that wrote are running or failed, or have written in the meantime: look again.
@@ -384,7 +389,7 @@ def publish_standing(
     half = [batch.id for batch in batches if batch.task in succeeded and (batch.task, batch.part) in parts]
     if half:
         left_out.update(session.discard_batches(half))
-    return session.publish(tasks=succeeded, without_end=half_written == "publish")
+    return session.publish(tasks=succeeded, without_end=half_written == "publish", keep=keep)
 
 
 def check_finished(session: str, unfinished: Iterable[str]) -> None:

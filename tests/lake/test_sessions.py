@@ -8,12 +8,14 @@ import os
 import signal
 import time as wall
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lake_core import Lake
 from lake_core.delta.errors import ManagedTable, MixedRearrangement
 from lake_core.errors import AlreadyExists, InvalidKey, NotFound, PreconditionFailed
+from lake_core.lake import SharedSession
 from lake_core.lake.errors import (
     Conflict,
     DatasetExists,
@@ -23,6 +25,9 @@ from lake_core.lake.errors import (
     StaleAttempt,
     StaleEpoch,
 )
+from lake_core.lake.publish.commit_to_branch import commit_to_branch
+from lake_core.lake.repository import Repository
+from lake_core.lake.session import publish_session
 from lake_core.lake.session.read_record import ReadRecord
 from lake_core.store import MemoryStore
 from lake_core.testing.manual_clock import ManualClock
@@ -691,3 +696,43 @@ def test_a_collection_lets_the_batches_of_a_published_session_go(lake: Lake) -> 
     assert state.under("batch/run/") == []
     assert len(state.under("batch/other/")) == 1
     assert opened.publish().commit == lake.log(limit=1)[0].id, "repeated, the same result"
+
+
+def test_a_conflict_of_an_older_handle_leaves_the_session_to_who_resumed_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process resumes the session while the publish is at work, which then finds a conflict."""
+    first = lake.open_session(id="run")
+    with first.join(task="x") as writer:
+        writer.put("notes.txt", b"mine")
+    with lake.session() as other:
+        other.put("notes.txt", b"theirs")
+
+    resumed: list[SharedSession] = []
+
+    def late(repository: Repository, source: Any, *rest: Any) -> Any:
+        try:
+            return commit_to_branch(repository, source, *rest)
+        finally:
+            resumed.append(lake.open_session(id="run"))
+
+    monkeypatch.setattr(publish_session, "commit_to_branch", late)
+    with pytest.raises(Conflict):
+        first.publish()
+    assert len(resumed) == 1
+    assert lake.get_session("run").record.state == "open"
+
+
+@pytest.mark.parametrize("hours", [1, 100])
+def test_a_session_that_fails_by_a_conflict_is_kept_as_long_as_its_publisher_says(
+    lake: Lake, time: ManualClock, hours: int
+) -> None:
+    session = lake.open_session(id="run")
+    with session.join() as writer:
+        writer.put("notes.txt", b"mine")
+    with lake.session() as other:
+        other.put("notes.txt", b"theirs")
+    with pytest.raises(Conflict):
+        session.publish(keep=dt.timedelta(hours=hours))
+    kept = lake.get_session("run").record.expires - time()
+    assert kept / dt.timedelta(hours=1) == pytest.approx(hours, abs=0.01)

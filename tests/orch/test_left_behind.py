@@ -10,6 +10,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.events import DagsterEvent, DagsterEventType
 
 from lake_core import Lake
 from tests import processes
@@ -106,7 +107,27 @@ def test_a_step_that_has_not_begun_to_write_publishes_nothing_later(left: Left, 
     (again,) = runs
     assert again.is_success, left.log(again)
     assert left.rows() == [again.run_id]
-    assert f"Dagster has run {orphan.run_id} as failure" in left.log(orphan)
+    assert f"Dagster has had run {orphan.run_id} as failed" in left.log(orphan)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_worker_that_begins_when_its_run_has_failed_publishes_nothing(left: Left, how: str) -> None:
+    """Its event of the start makes the run a started one again."""
+    runs: list[dg.DagsterRun] = []
+
+    def fail_and_start() -> None:
+        failed = left.fail()
+        runs.append(left.again(how, failed))
+        start = DagsterEvent(DagsterEventType.RUN_START.value, failed.job_name, message="started late")
+        left.instance.report_dagster_event(start, failed.run_id)
+        assert left.run_of(failed.run_id).status is dg.DagsterRunStatus.STARTED
+
+    IN_STEP.append(lambda: in_thread(fail_and_start))
+    orphan = left.run()
+    (again,) = runs
+    assert again.is_success, left.log(again)
+    assert left.rows() == [again.run_id]
+    assert f"Dagster has had run {orphan.run_id} as failed" in left.log(orphan)
 
 
 @pytest.mark.parametrize("asset", ["table", "mapped"])

@@ -4,6 +4,7 @@
 
 import importlib
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from lake_core import Lake
+from lake_core.lake.errors import Conflict
 from lake_orch import DeltaIOManager, GateFailed, LakeResource, SessionAlert, lake_executor, testing, with_sessions
 from lake_orch.dagster.runs.kept_session import _are_same_steps
 from lake_orch.dagster.runs.recovery import recover, recover_all, settle
@@ -218,3 +220,26 @@ def test_a_run_that_was_refused_as_it_would_repeat_a_published_one_has_no_rest(b
         assert f"repeats steps of run {run.run_id}" in bench.error(refused)
         refused = bench.resume(refused)
     check_published(bench)
+
+
+def test_a_session_that_conflicts_is_kept_as_long_as_the_resource_says(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    with lake.session() as session:
+        session.create_delta("tables/t", pa.schema([("n", pa.int64())])).append(pa.table({"n": [1]}))
+    resource = LakeResource(root=str(tmp_path / "lake"), scope="run", keep_failed_for=100)
+
+    @dg.asset(metadata={"lake/merge": {"on": "t.n = s.n", "when_matched_update": {"n": "t.n + 1"}}})
+    def t() -> pa.Table:
+        return pa.table({"n": [1]})
+
+    @dg.asset(deps=[t])
+    def others() -> None:
+        with lake.session() as session:
+            session.delta("tables/t").update({"n": "5"})
+
+    resources = {"io_manager": DeltaIOManager(lake=resource), "lake": resource}
+    with dg.DagsterInstance.ephemeral(str(tmp_path)) as instance, pytest.raises(Conflict):
+        testing.materialize([t, others], resources=resources, instance=instance)
+    (record,) = lake.list_sessions()
+    assert record.state == "failed"
+    assert (record.expires - record.opened) / timedelta(hours=1) == pytest.approx(100, abs=0.1)

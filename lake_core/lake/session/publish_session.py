@@ -15,10 +15,11 @@ from lake_core.lake.refs.commit_record import REVERT_FIELD, UNDOES_FIELD
 from lake_core.lake.refs.history import log
 from lake_core.lake.refs.session_record import EXPIRED, FAILED, OPEN, PUBLISHED, SessionRecord
 from lake_core.lake.session.earlier_publish import published_earlier, remedy
-from lake_core.lake.session.session_state import check_epoch, check_tree, closed, expire_if_due, fail
+from lake_core.lake.session.session_state import KEEP_FAILED, check_epoch, check_tree, closed, expire_if_due, fail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
 
     from lake_core.lake.publish.preview import ChangePreview
     from lake_core.lake.publish.published import Published
@@ -37,6 +38,7 @@ def publish_session(
     ended: Ended | None = None,
     expected_tree: str | None = None,
     expected_head: str | None = None,
+    keep: timedelta = KEEP_FAILED,
 ) -> Published:
     """Publish a session. A repeated call returns the same result.
 
@@ -47,10 +49,11 @@ def publish_session(
         ended: The tasks that ended well; None to publish all that is there.
         expected_tree: The tree that the session must have; None for any.
         expected_head: The commit that the branch must be at; None for any.
+        keep: How long a session that fails by a conflict is kept.
 
     Raises:
         UnfinishedTasks: There are writes of other tasks.
-        Conflict: The changes conflict with later publishes. The session is marked failed.
+        Conflict: The changes conflict with later publishes. The session is marked failed, unless it was resumed.
         SessionClosed: The session was abandoned, or has expired.
         UnexpectedHead: The session has another tree, or the branch another head.
         StaleEpoch: Another process has resumed the session.
@@ -64,7 +67,7 @@ def publish_session(
         source = _SharedSource(repository, id, record.branch, epoch, ended, expected_tree)
         return commit_to_branch(repository, source, expected_head)
     except Conflict as error:
-        fail(repository, id, error.explanation, conflicts=True)
+        fail(repository, id, error.explanation, keep, epoch, conflicts=True)
         raise error.replace(session=id) from error.__cause__
 
 

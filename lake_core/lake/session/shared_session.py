@@ -234,6 +234,7 @@ class SharedSession(StateStore):
         without_end: bool = False,
         expected_tree: str | None = None,
         expected_head: str | None = None,
+        keep: timedelta = KEEP_FAILED,
     ) -> Published:
         """Publish the session. A repeated call returns the same result.
 
@@ -245,6 +246,7 @@ class SharedSession(StateStore):
                 that they wrote all.
             expected_tree: The tree that the session must have, as its record names it. None for any.
             expected_head: The commit that the branch must be at. None for any.
+            keep: How long the session is kept if it fails by a conflict.
 
         Raises:
             UnexpectedHead: The session has another tree, or the branch another head. Look at it again.
@@ -260,9 +262,7 @@ class SharedSession(StateStore):
         from lake_core.lake.session.publish_session import publish_session
 
         if tasks is None:
-            return publish_session(
-                self._repository, self.id, self.epoch, expected_tree=expected_tree, expected_head=expected_head
-            )
+            return publish_session(self._repository, self.id, self.epoch, None, expected_tree, expected_head, keep)
 
         from lake_core.lake.session.tasks import Ended, publish_tasks
 
@@ -271,7 +271,7 @@ class SharedSession(StateStore):
             self._repository,
             self.id,
             self.epoch,
-            lambda: publish_session(self._repository, self.id, self.epoch, ended, expected_tree, expected_head),
+            lambda: publish_session(self._repository, self.id, self.epoch, ended, expected_tree, expected_head, keep),
             leaves_out=others == "leave out",
         )
 

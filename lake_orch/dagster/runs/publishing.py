@@ -98,7 +98,7 @@ def publish_session(
     try:
         if not lake.get_session(session.id).record.is_published:
             check_gate(instance, session.id, gate)
-        published = _publish_standing(instance, lake, session, by)
+        published = _publish_standing(instance, lake, session, by, keep_failed_for)
     except Conflict as error:
         # Another try would fail in the same way, and a re-execution from failure has no step to run.
         remedy = "Nothing was published: re-execute all steps, which then start from what the branch has now"
@@ -115,7 +115,9 @@ def publish_session(
     return published
 
 
-def _publish_standing(instance: DagsterInstance, lake: Lake, session: RunSession, by: DagsterRun | None) -> Published:
+def _publish_standing(
+    instance: DagsterInstance, lake: Lake, session: RunSession, by: DagsterRun | None, keep: timedelta
+) -> Published:
     """Publish what the last tries at the steps of a session wrote."""
     left_out: set[str] = set()
     for is_last in (*[False] * _TRIES, True):
@@ -127,7 +129,7 @@ def _publish_standing(instance: DagsterInstance, lake: Lake, session: RunSession
         check_steps(f"session {session.id}", states.left_out(planned.step_keys_to_execute if planned else ()))
         try:
             # A step that succeeded has written all, though the writer of its table does not end its block.
-            return publish_standing(handle, states, left_out, half_written="publish")
+            return publish_standing(handle, states, left_out, half_written="publish", keep=keep)
         except UnfinishedTasks:
             # A step has written in the meantime.
             if is_last:

@@ -37,13 +37,15 @@ _FAILED_EVENTS = {DagsterEventType.RUN_FAILURE, DagsterEventType.RUN_CANCELED}
 def mark_as_publishing(instance: DagsterInstance, run: DagsterRun, lake: Lake) -> None:
     """Mark a run as one that publishes to a lake. Raises StaleEpoch if Dagster has it as failed or canceled.
 
-    The mark comes first. So a run that begins later either finds it, or this process finds out that it has failed.
+    The mark comes first. So a run that begins later either finds it, or this process finds out that it has failed: by
+    its events, because a worker that begins late turns its run, which has failed, into a started one.
     """
     instance.add_run_tags(run.run_id, {_tag(lake): _MAY_PUBLISH})
     stored = instance.get_run_by_id(run.run_id)
-    if stored is not None and stored.status in ENDED_UNSUCCESSFULLY:
+    has_ended = stored is not None and stored.status in ENDED_UNSUCCESSFULLY
+    if has_ended or instance.all_logs(run.run_id, of_type=_FAILED_EVENTS):
         raise StaleEpoch(
-            f"Dagster has run {run.run_id} as {stored.status.value.lower()}, and another run may do its work by now. "
+            f"Dagster has had run {run.run_id} as failed or canceled, and another run may do its work by now. "
             "So this process of it publishes nothing: re-execute the run"
         )
 
