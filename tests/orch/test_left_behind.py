@@ -13,6 +13,7 @@ import pytest
 from dagster._core.events import DagsterEvent, DagsterEventType
 
 from lake_core import Lake
+from lake_orch.tags import SCOPE_TAG
 from tests import processes
 from tests.orch.left_behind_pipeline import IN_STEP
 from tests.orch.meanwhile import MEANWHILE
@@ -110,20 +111,21 @@ def test_a_step_that_has_not_begun_to_write_publishes_nothing_later(left: Left, 
     assert f"Dagster has had run {orphan.run_id} as failed" in left.log(orphan)
 
 
+@pytest.mark.parametrize("scope", ["asset", "run"])
 @pytest.mark.parametrize("how", HOW)
-def test_a_worker_that_begins_when_its_run_has_failed_publishes_nothing(left: Left, how: str) -> None:
+def test_a_worker_that_begins_when_its_run_has_failed_publishes_nothing(left: Left, how: str, scope: str) -> None:
     """Its event of the start makes the run a started one again."""
     runs: list[dg.DagsterRun] = []
 
     def fail_and_start() -> None:
         failed = left.fail()
-        runs.append(left.again(how, failed))
+        runs.append(left.again(how, failed, **{SCOPE_TAG: scope}))
         start = DagsterEvent(DagsterEventType.RUN_START.value, failed.job_name, message="started late")
         left.instance.report_dagster_event(start, failed.run_id)
         assert left.run_of(failed.run_id).status is dg.DagsterRunStatus.STARTED
 
     IN_STEP.append(lambda: in_thread(fail_and_start))
-    orphan = left.run()
+    orphan = left.run(**{SCOPE_TAG: scope})
     (again,) = runs
     assert again.is_success, left.log(again)
     assert left.rows() == [again.run_id]

@@ -17,6 +17,7 @@ from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, OPEN
 from lake_orch.dagster.runs.lineage import ancestors, continues, failed_ancestors, planned_steps
 from lake_orch.dagster.runs.single_publishes import (
     ENDED_UNSUCCESSFULLY,
+    check_not_revived,
     fence_failed,
     repeated_publishes,
     warning_of_repeats,
@@ -141,9 +142,12 @@ def open_run_session(
     `continued` is the session that it goes on in if it re-executes no other run. A session that other processes of the
     same run opened is joined at its epoch. Raises SessionLost if the run leaves out steps whose work was in a session
     that no longer exists, SessionClosed for a run that was published already, or that repeats all of one that was
-    published before it failed, RefNotFound for a branch that does not exist.
+    published before it failed, RefNotFound for a branch that does not exist, StaleEpoch for a run that failed before it
+    began.
     """
     run_session = from_tags(_stored(instance, run))
+    if run_session is None:
+        check_not_revived(instance, run)
     inherited = None if run_session else inherited_session(instance, run, lake, root) or continued
     if run_session is None and inherited is None:
         fence_ended_runs(instance, lake, branch)

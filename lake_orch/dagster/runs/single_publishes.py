@@ -37,17 +37,36 @@ _FAILED_EVENTS = {DagsterEventType.RUN_FAILURE, DagsterEventType.RUN_CANCELED}
 def mark_as_publishing(instance: DagsterInstance, run: DagsterRun, lake: Lake) -> None:
     """Mark a run as one that publishes to a lake. Raises StaleEpoch if Dagster has it as failed or canceled.
 
-    The mark comes first. So a run that begins later either finds it, or this process finds out that it has failed: by
-    its events, because a worker that begins late turns its run, which has failed, into a started one.
+    The mark comes first. So a run that begins later either finds it, or this process finds out that it has failed.
     """
     instance.add_run_tags(run.run_id, {_tag(lake): _MAY_PUBLISH})
+    if _has_ended(instance, run) or _has_failed(instance, run):
+        raise _stale(run)
+
+
+def check_not_revived(instance: DagsterInstance, run: DagsterRun) -> None:
+    """Raise StaleEpoch for a run that was marked failed or canceled before its worker began.
+
+    The event of the start makes it a started one again, though others may do its work by then.
+    """
+    if not _has_ended(instance, run) and _has_failed(instance, run):
+        raise _stale(run)
+
+
+def _has_ended(instance: DagsterInstance, run: DagsterRun) -> bool:
     stored = instance.get_run_by_id(run.run_id)
-    has_ended = stored is not None and stored.status in ENDED_UNSUCCESSFULLY
-    if has_ended or instance.all_logs(run.run_id, of_type=_FAILED_EVENTS):
-        raise StaleEpoch(
-            f"Dagster has had run {run.run_id} as failed or canceled, and another run may do its work by now. "
-            "So this process of it publishes nothing: re-execute the run"
-        )
+    return stored is not None and stored.status in ENDED_UNSUCCESSFULLY
+
+
+def _has_failed(instance: DagsterInstance, run: DagsterRun) -> bool:
+    return bool(instance.all_logs(run.run_id, of_type=_FAILED_EVENTS))
+
+
+def _stale(run: DagsterRun) -> StaleEpoch:
+    return StaleEpoch(
+        f"Dagster has had run {run.run_id} as failed or canceled, and another run may do its work by now. "
+        "So this process of it publishes nothing: re-execute the run"
+    )
 
 
 def fence_failed(instance: DagsterInstance, lake: Lake) -> None:
