@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from lake_core.delta import DeltaTable, variant
@@ -39,3 +40,16 @@ def test_variants_of_both(spark: SparkSession, tmp_path: Path) -> None:
     assert after["id"].to_pylist() == [2, 3, 11]
     assert variant.to_python(after["v"]) == [7, [1, None, "t"], {"k": [1, {"q": 1.25}]}]
     assert variant.to_python(pa.chunked_array(after["s"].combine_chunks().field("x"))) == [8, {}, 1]
+
+
+def test_executors_shred_variants(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), pa.field("v", variant.VARIANT)])
+    table = DeltaTable.create(str(tmp_path), schema, properties={"delta.enableVariantShredding": "true"})
+    rows = "SELECT id, parse_json(concat('{\"b\":', id, ',\"a\":[', id, ']}')) v FROM range(20)"
+    write_delta(spark.sql(rows), str(tmp_path), mode="append")
+    update_delta(spark, str(tmp_path), {"id": "id + 100"}, "variant_get(v, '$.b', 'int') > 15")
+    for path in table.refresh().files(["path"])["path"].to_pylist():
+        assert pq.read_schema(tmp_path / path).field("v").type.field("typed_value").type.names == ["a", "b"]
+    found = read_delta(spark, str(tmp_path)).selectExpr("id", "to_json(v) v").collect()
+    expected = {number + 100 * (number > 15): f'{{"a":[{number}],"b":{number}}}' for number in range(20)}
+    assert {row["id"]: row["v"] for row in found} == expected
